@@ -1,5 +1,5 @@
 /* Owns: the vocabulary of training shared by language, plan and runtime: how parameters start, how they are
- * updated, which samples a step consumes. Plain data, no behaviour. */
+ * updated, which samples a step consumes. Plain data and its limits, no behaviour. */
 #ifndef FSDPC_BASE_RECIPE_H
 #define FSDPC_BASE_RECIPE_H
 
@@ -66,5 +66,11 @@ typedef struct Recipe {
   DType master;            /* parameters as kept and updated: f32, or bf16 where `compute` is that too */
   Rounding rounding;       /* of updated parameters; nearest where `master` is f32 */
 } Recipe;
+
+/* What keeps a division from being by 0 is a normal number of f32, in which kernels divide; Adafactor's after squaring. */
+#define RECIPE_LEAST_EPS 1.2e-38
+static inline double recipe_least_eps(OptimizerKind kind) {
+  return kind == OPTIMIZER_ADAMW ? RECIPE_LEAST_EPS : kind == OPTIMIZER_ADAFACTOR ? 1.1e-19 : 0;
+}
 
 #endif

@@ -38,13 +38,13 @@ static bool whole(LayerCall *call, const char *name, int64_t least, int64_t *out
   return false;
 }
 
-/* A real argument above 0. */
+/* A real argument above 0, also as the f32 that kernels take. */
 static bool positive(LayerCall *call, const char *name, double *out) {
   const Bound *bound = layer_arg(call, name);
   *out = bound->value.real;
-  if (*out > 0) return true;
-  sema_error(call->sema, bound->span, "\"%s\" of %s must be above 0, this is %g", name, call->spec->name,
-             *out);
+  if (*out >= RECIPE_LEAST_EPS) return true;
+  const char *where = *out > 0 ? arena_printf(call->sema->arena, " in f32, so at least %g", RECIPE_LEAST_EPS) : "";
+  sema_error(call->sema, bound->span, "\"%s\" of %s must be above 0%s, this is %g", name, call->spec->name, where, *out);
   return false;
 }
 

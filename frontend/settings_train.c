@@ -57,6 +57,20 @@ static bool read_betas(Reader *reader, const Key *key) {
   return true;
 }
 
+/* eps 1e-8 */
+static bool read_eps(Reader *reader, const Key *key) {
+  Recipe *recipe = reader->target;
+  const double least = recipe_least_eps(recipe->optimizer);
+  const Item *item = next_item(reader);
+  Quantity quantity;
+  if (!read_number(reader, key, QUANTITY_NUMBER, 0, 0, &quantity)) return false;
+  recipe->eps = quantity.value;
+  if (quantity.value >= least) return true;
+  const char *squared = recipe->optimizer == OPTIMIZER_ADAFACTOR ? ", squared" : "";
+  return key_error(reader, key, item->span,
+                   arena_printf(reader->sema->arena, "\"eps\" must be above 0 in f32%s, so at least %g, this is %s", squared, least, item->text));
+}
+
 /* beta2_decay -0.8 */
 static bool read_beta2_decay(Reader *reader, const Key *key) {
   Quantity quantity;
@@ -100,7 +114,7 @@ bool graph_excepts_decay(const Graph *graph, const char *param) {
 static const Key adamw_keys[] = {
     COMMON_KEYS,
     {"betas", KEY_CUSTOM, .read = read_betas, .usage = "betas BETA1 BETA2"},
-    {"eps", KEY_REAL, FIELD(eps), .usage = "eps NUMBER"},
+    {"eps", KEY_CUSTOM, .read = read_eps, .usage = "eps NUMBER"},
     {"decay", KEY_REAL, FIELD(decay), .usage = "decay NUMBER"},
 };
 static const Key lion_keys[] = {
@@ -117,7 +131,7 @@ static const Key sgd_keys[] = {
 static const Key adafactor_keys[] = {
     COMMON_KEYS,
     {"beta2_decay", KEY_CUSTOM, .read = read_beta2_decay, .usage = "beta2_decay -0.8"},
-    {"eps", KEY_REAL, FIELD(eps), .usage = "eps NUMBER"},
+    {"eps", KEY_CUSTOM, .read = read_eps, .usage = "eps NUMBER"},
     {"eps2", KEY_REAL, FIELD(eps2), .usage = "eps2 NUMBER"},
     {"threshold", KEY_REAL, FIELD(threshold), .least = 1, .usage = "threshold NUMBER"},
     {"decay", KEY_REAL, FIELD(decay), .usage = "decay NUMBER"},

@@ -22,11 +22,11 @@ static void check_optimizer(Check *check, int32_t i) {
       WRONG("the recipe's optimizer is %s", kind < OPTIMIZER_COUNT ? names[kind] : "not known");
 }
 
-static double real_named(const Check *check, const PlanInstr *instr, const char *name) { /* 0: it has none */
+static double real_named(const Check *check, const PlanInstr *instr, const char *name, double none) {
   const InstrSpec *spec = &check->specs[instr->op];
   for (int k = 0; k < spec->real_count; k++)
     if (!strcmp(spec->reals[k], name)) return plan_real(check->plan, instr, k);
-  return 0;
+  return none;
 }
 
 /* By instruction, the operand called so; -1: it has none. */
@@ -51,10 +51,10 @@ static int32_t buf_of(const Check *check, const Named *named, int32_t i) {
 
 static void check_clip(Check *check, int32_t i) {
   const PlanInstr *instr = &check->plan->instrs.data[i];
-  const double norm = real_named(check, instr, "max_norm"), clip = check->plan->recipe.clip;
+  const double norm = real_named(check, instr, "max_norm", 0), clip = check->plan->recipe.clip;
   if (norm != clip) WRONG("max_norm=%g, but the recipe clips at %g", norm, clip);
   if (instr->op != INSTR_CLIP_SCALED) return;
-  const double growth = real_named(check, instr, "growth"), backoff = real_named(check, instr, "backoff"), init = real_named(check, instr, "init");
+  const double growth = real_named(check, instr, "growth", 0), backoff = real_named(check, instr, "backoff", 0), init = real_named(check, instr, "init", 0);
   if (growth < 1) WRONG("growth=%g, but the loss scale does not shrink by growing", growth);
   if (backoff <= 0 || backoff > 1) WRONG("backoff=%g is not above 0 and at most 1", backoff);
   if (init <= 0) WRONG("init=%g, but a loss scale is above 0", init);
@@ -85,7 +85,8 @@ static void check_count(Check *check, int32_t count) {
 
 static void check_instr(Check *check, int32_t i) {
   const PlanInstr *instr = &check->plan->instrs.data[i];
-  if (real_named(check, instr, "eps") < 0) WRONG("eps=%g is below 0", real_named(check, instr, "eps"));
+  const double eps = real_named(check, instr, "eps", 1);
+  if (!(eps >= RECIPE_LEAST_EPS)) WRONG("eps=%g is not above 0 in f32", eps);
   if (!check->plan->training) return;
   check_optimizer(check, i);
   if (instr->op == INSTR_CLIP || instr->op == INSTR_CLIP_SCALED) check_clip(check, i);

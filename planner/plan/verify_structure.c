@@ -49,7 +49,6 @@ static void check_rates(Check *check) {
                {"min_lr", r->min_lr, r->min_lr <= r->lr, " and at most lr"},
                {"beta1", r->beta1, r->beta1 < 1, " and below 1"},
                {"beta2", r->beta2, r->beta2 < 1, " and below 1"},
-               {"eps", r->eps, true, ""},
                {"momentum", r->momentum, r->momentum <= 1, " and at most 1"},
                {"decay", r->decay, true, ""},
                {"clip", r->clip, true, ""},
@@ -58,6 +57,8 @@ static void check_rates(Check *check) {
   for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
     if (!isfinite(rates[i].value) || rates[i].value < 0 || !rates[i].low)
       BROKEN("the recipe's %s is %g, but it is at least 0%s", rates[i].name, rates[i].value, rates[i].limit);
+  if (!isfinite(r->eps) || r->eps < recipe_least_eps(r->optimizer))
+    BROKEN("the recipe's eps is %g, but it is at least %g", r->eps, recipe_least_eps(r->optimizer));
   if (!isfinite(r->beta2_decay) || r->beta2_decay > 0) BROKEN("the recipe's beta2_decay is %g, but it is at most 0", r->beta2_decay);
   if (check->plan->training && !r->steps) BROKEN("the recipe's steps are at least 1");
 }

@@ -95,6 +95,8 @@ BREAK(unit_params) { plan->units.data[1].param_count = 1; }
 BREAK(unit_buf) { plan->units.data[1].m_buf = plan->units.data[0].m_buf; }
 BREAK(master_dtype) { plan->recipe.master = DTYPE_BF16; } /* parameters lie in f32 */
 BREAK(rate_negative) { plan->recipe.lr = -1; }
+BREAK(eps_zero) { plan->recipe.eps = 0; }
+BREAK(eps_rounded_to_zero) { plan->recipe.eps = 1e-60; }
 BREAK(momentum_large) { plan->recipe.momentum = 7; }
 BREAK(beta_of_one) { plan->recipe.beta2 = 1; }
 BREAK(beta2_decay_positive) { plan->recipe.beta2_decay = 0.8; }
@@ -324,6 +326,8 @@ static const Breakage breakages[] = {
     CASE(STRUCTURE, unit_buf),
     CASE(STRUCTURE, master_dtype),
     CASE(STRUCTURE, rate_negative),
+    CASE(STRUCTURE, eps_zero),
+    CASE(STRUCTURE, eps_rounded_to_zero),
     CASE(STRUCTURE, momentum_large),
     CASE(STRUCTURE, beta_of_one),
     CASE(STRUCTURE, beta2_decay_positive),
