@@ -180,6 +180,21 @@ static bool rope_dims(LayerCall *call, int64_t head_dim, int64_t *dims) {
   return false;
 }
 
+/* The largest angle, of the last position, is one of which sine and cosine are known to f32's precision. */
+static bool turns_are_told_apart(LayerCall *call) {
+  static const double most = 0x1p30; /* radians: a double has 53 bits, and f32 24 of the fraction of a turn */
+  const GraphOp *op = &call->op;
+  double slowed = op->as.rope.llama3 ? fmin(op->as.rope.factor, 1) : 1, angle = (double)shape(call, "x")->dim[1] / slowed;
+  const char *name = slowed < 1 ? "factor" : "theta";
+  if (op->as.rope.theta < 1) angle *= pow(op->as.rope.theta, 2.0 / (double)op->as.rope.dims - 1), name = "theta";
+  if (angle <= most) return true;
+  Diag *diag = sema_error(call->sema, layer_arg(call, name)->span,
+                          "\"%s\" of rope is too small: over %lld positions pairs turn by %.3g radians, of which f32 tells nothing apart", name,
+                          (long long)shape(call, "x")->dim[1], angle);
+  diag_help(diag, "models have a \"theta\" of 10000 or more, and a \"factor\" of 1 or more");
+  return false;
+}
+
 static bool rule_rope(LayerCall *call) {
   int64_t heads, head_dim;
   GraphOp *op = &call->op;
@@ -205,7 +220,7 @@ static bool rule_rope(LayerCall *call) {
     return false;
   }
   call->out = *shape(call, "x");
-  return true;
+  return turns_are_told_apart(call);
 }
 
 static bool rule_attention(LayerCall *call) {

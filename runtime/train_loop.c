@@ -114,11 +114,21 @@ static bool check_targets(Trainer *trainer, uint64_t number, double count) {
                             (unsigned long long)number);
 }
 
+/* Before any update it is what the run began with: weights of a file, or initial values. */
+static bool fail_at_once(Trainer *trainer, double loss) {
+  DType compute = trainer->job->plan->recipe.compute;
+  if (trainer->job->options->init_path != NULL)
+    return fail(&trainer->failure, RUN_INVALID,
+                "the loss is %g before any update: the weights that the run begins with hold numbers that are none, or are too large for its precision", loss);
+  return fail(&trainer->failure, RUN_INVALID,
+              "the loss is %g before any update: with the model's initial values a result leaves the range of %s; look at what the model states of init, scale "
+              "and eps%s",
+              loss, dtype_name(compute), compute == DTYPE_F32 ? "" : ", or try precision f32");
+}
+
 static bool check_step(Trainer *trainer, const StepResult *result) {
   unsigned long long step = result->step;
-  if (!isfinite(result->loss) && step == 1)
-    return fail(&trainer->failure, RUN_INVALID,
-                "the loss is %g before any update: the weights that the run begins with hold numbers that are none, or are too large for its precision", result->loss);
+  if (!isfinite(result->loss) && step == 1) return fail_at_once(trainer, result->loss);
   if (!isfinite(result->loss))
     return fail(&trainer->failure, RUN_INVALID,
                 "the loss of step %llu is %g: training has diverged; lower the learning rate, warm up longer, or clip",

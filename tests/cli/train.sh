@@ -125,6 +125,11 @@ train from-half "$fixtures/gpt-tiny.fsdp" --ranks 1 --init half
 expect 1 run "$fixtures/llama-tiny.fsdp" --ranks 1 --init hf --data "$fixtures/tokens.bin"
 said err 'of the model is missing; give the model, and the --set, that these weights are of'
 
+# A loss that is none from the start is laid to what the run began with: here no weights of a file.
+sed 's/^  loss = /  x = scale(scale(scale(x, 1e18), 1e18), 1e18)\n&/' "$fixtures/gpt-tiny.fsdp" >large.fsdp
+expect 1 run large.fsdp --ranks 1 --steps 2 --data "$fixtures/tokens.bin"
+said err 'before any update: with the model'"'"'s initial values a result leaves the range of f32'
+
 # Of a run's folder the latest weights count: a step's, where the run did not get to its end.
 sampled() { # WEIGHTS
   expect 0 generate "$fixtures/gpt-tiny.fsdp" --weights "$1" --prompt '!!' --tokens 20 --seed 7 --gemm builtin
