@@ -79,6 +79,7 @@ static bool same_line(const Formatter *f, uint32_t i) {
 /* Blanks between token i and the one after it, which stand on one line. */
 static uint32_t blanks_after(const Formatter *f, int64_t i, bool wide) {
   int a = kind_at(f, i), b = kind_at(f, i + 1);
+  if (a == '.' && b == NUMBER && kind_at(f, i - 1) == NUMBER) return 1; /* `0. 5` is an error, and 0.5 another number */
   if (b == ',' || b == ')' || b == ']' || b == '.' || b == ':' || a == '(' || a == '[' || a == '.') return 0;
   if ((b == '(' || b == '[') && a == IDENT) return 0;
   if (is_sign(f, i) || is_tight(f, i) || is_tight(f, i + 1) || (a == '{' && b == '}')) return 0;
