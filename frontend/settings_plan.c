@@ -139,7 +139,7 @@ static void read_unit_items(Reader *outer, const Key *key, const ItemList *items
 static bool read_unit(Reader *reader, const Key *key) {
   PlanSettings *plan = reader->target;
   const Item *name = next_item(reader);
-  if (!is_pattern(name))
+  if (!is_pattern(name) || !*name->text)
     return key_error(reader, key, name ? name->span : reader->key_span, "a unit needs a name");
   reader->at++;
   const Item *block = read_block_item(reader, key);

@@ -268,6 +268,7 @@ static void check_units(Check *check) {
   for (uint32_t u = 0; u < plan->units.count; u++) {
     const PlanUnit *unit = &plan->units.data[u];
     check_string(check, unit->name);
+    if (unit->name < plan->strings.count && !*plan_str(plan, unit->name)) BROKEN("u%u has no name", u);
     if (unit->param_buf == PLAN_NONE) BROKEN("u%u has no param buffer", u);
     check_state(check, u, unit->param_buf, "param", BUF_PARAM, unit->shard);
     check_state(check, u, unit->cast_buf, "cast", BUF_PARAM, unit->shard);

@@ -90,6 +90,7 @@ BREAK(shard_small) { plan->params.data[0].offset = 128; }
 BREAK(param_overlap) { plan->params.data[2].offset = 64; }
 BREAK(param_unaligned) { plan->params.data[2].offset += 1; }
 BREAK(param_dim) { plan->params.data[0].dim[0] = INT64_MAX; }
+BREAK(unit_nameless) { plan->units.data[0].name = 0; }
 BREAK(unit_numel) { plan->units.data[0].numel--; }
 BREAK(unit_params) { plan->units.data[1].param_count = 1; }
 BREAK(unit_buf) { plan->units.data[1].m_buf = plan->units.data[0].m_buf; }
@@ -321,6 +322,7 @@ static const Breakage breakages[] = {
     CASE(STRUCTURE, param_dim),
     CASE(STRUCTURE, names_twice),
     CASE(STRUCTURE, name_reserved),
+    CASE(STRUCTURE, unit_nameless),
     CASE(STRUCTURE, unit_numel),
     CASE(STRUCTURE, unit_params),
     CASE(STRUCTURE, unit_buf),
