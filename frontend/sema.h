@@ -94,7 +94,7 @@ typedef struct Module {
 typedef struct Entity {
   enum { ENTITY_LAYER, ENTITY_SCOPE, ENTITY_OTHER, ENTITY_FAILED } kind; /* FAILED: reported; who names it stays silent */
   int32_t op;
-  Span span;
+  Span span, call; /* where the name is given; the module's call that this is part of, SPAN_NONE in the model itself */
 } Entity;
 
 typedef struct InitRule {

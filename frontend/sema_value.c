@@ -272,17 +272,24 @@ Entity *label_find(Sema *sema, const char *name, const char **path) {
   }
 }
 
+static bool is_span(Span a, Span b) {
+  return a.file == b.file && a.begin == b.begin;
+}
+
 bool label_take(Sema *sema, const char *path, int kind, int32_t op, Span span) {
   int32_t known = map_add(sema->arena, &sema->taken, path, (int32_t)sema->entities.count);
-  Entity entity = {.kind = kind, .op = op, .span = span};
+  Entity entity = {.kind = kind, .op = op, .span = span, .call = sema->calls.count ? sema->calls.data[sema->calls.count - 1].span : SPAN_NONE};
   if (known != MAP_NONE && sema->entities.data[known].kind == ENTITY_FAILED) {
     sema->entities.data[known] = entity;
     return true;
   }
   if (known != MAP_NONE) {
     Diag *diag = sema_error(sema, span, "the name \"%s\" is taken already", path);
-    diag_note(diag, sema->entities.data[known].span, "it is given here first");
-    if (sema->calls.count)
+    const Entity *first = &sema->entities.data[known];
+    diag_note(diag, first->span, "it is given here first");
+    if (is_span(first->call, entity.call) && !is_span(first->span, span))
+      diag_help(diag, "choose another name for one of the two");
+    else if (sema->calls.count)
       diag_help(diag, "when a module is called twice, give each call a name: `%s(...) as name`",
                 sema->calls.data[sema->calls.count - 1].module);
     return false;
