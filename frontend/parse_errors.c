@@ -102,8 +102,19 @@ static const char *foreign(const char *word) {
   return NULL;
 }
 
+/* Where something in parentheses cannot stand behind this word: a call for its own sake, `h.f(x)`, `int(batch, 8)`. */
+static void help_parentheses(Parser *parser, Diag *diag, const Token *word, bool names_result) {
+  const char *shown = parse_shown(parser, (Span){parser->file, word->begin, word->end}), *inside = parser->text + parser->held_span.end;
+  int length = (int)strcspn(inside, ")\n");
+  bool is_type = word > parser->ast->tokens.data && word[-1].kind == ':';
+  if (word > parser->ast->tokens.data && word[-1].kind == '.') diag_help(diag, "layers and modules have plain names: `%s(...)`", shown);
+  else if (is_type && inside[length] == ')' && length <= SHOWN_BYTES) diag_help(diag, "dimensions stand in brackets: `%s[%.*s]`", shown, length, inside);
+  else if (is_type) diag_help(diag, "dimensions stand in brackets: `%s[...]`", shown);
+  else if (names_result) diag_help(diag, "a result needs a name: `x = ...`");
+}
+
 /* A misspelt keyword shows at itself outside braces, and at the word after it inside. */
-static void suggest_keyword(Parser *parser, Diag *diag, Span span, bool at_end) {
+static void suggest_keyword(Parser *parser, Diag *diag, Span span, bool at_end, bool names_result) {
   const char *words[PARSE_MOST_KEYWORDS];
   uint32_t count = parse_keywords(parser, words), tokens = parser->ast->tokens.count, index = parser->braces ? tokens - 2 : tokens - 1;
   if (at_end || tokens < 2 || parser->ast->tokens.data[index].kind != IDENT) return;
@@ -114,8 +125,7 @@ static void suggest_keyword(Parser *parser, Diag *diag, Span span, bool at_end) 
     return;
   }
   if (parser->braces && parser->held_kind != IDENT) {
-    bool dotted = index > 0 && token[-1].kind == '.';
-    if (parser->held_kind == '(') diag_help(diag, dotted ? "layers and modules have plain names: `%s(...)`" : "a result needs a name: `x = ...`", word);
+    if (parser->held_kind == '(') help_parentheses(parser, diag, token, names_result);
     return;
   }
   const char *near = text_nearest(word, words, count);
@@ -160,8 +170,7 @@ static void help_before(Parser *parser, Diag *diag, Span span) {
     diag_help(diag, "constants are stated with `let`, as in `let %s = ...`", parse_shown(parser, (Span){span.file, tokens[count - 4].begin, tokens[count - 4].end}));
 }
 
-/* in_settings: within a train, cluster or plan block */
-static void explain(Parser *parser, Diag *diag, Span span, bool at_end, bool in_settings) {
+static void explain(Parser *parser, Diag *diag, Span span, bool at_end, const char *const *expected, int expected_count) {
   if (parser->held_kind == '}' && parser->cut_short.kind && !at_end) {
     diag_note(diag, parser->cut_short.span, "this '%c' is not closed yet", parser->cut_short.kind);
   } else if (parser->open.count) {
@@ -172,8 +181,9 @@ static void explain(Parser *parser, Diag *diag, Span span, bool at_end, bool in_
       diag_note(diag, opener.span, "this '%c' is not closed yet", opener.kind);
   }
   uint32_t count = parser->ast->tokens.count;
-  suggest_keyword(parser, diag, span, at_end);
+  suggest_keyword(parser, diag, span, at_end, expects(expected, expected_count, "'='"));
   if (!at_end) help_before(parser, diag, span);
+  bool in_settings = expects(expected, expected_count, "a word"); /* of a train, cluster or plan block */
   if (in_settings && count > 1 && is_one_of(parser->held_kind, "=:,("))
     diag_help(diag, "here a key is followed by its values alone, as in `lr 6e-4`");
 }
@@ -203,6 +213,33 @@ static void report_cut_line(Parser *parser, Span span, const Token *token) {
   if (token->kind == SCALED) diag_help(diag, "say how much, as in `init \"*.weight\" %s 0.02`", word);
 }
 
+/* The word that begins a declaration of the top level where a statement is being read, or NULL. */
+static const Token *head_inside(Parser *parser) {
+  static const struct {
+    const char *word;
+    int next[2];
+  } heads[] = {{"train", {'{'}}, {"plan", {'{'}}, {"cluster", {'{', STRING}}, {"model", {IDENT}}, {"use", {STRING}}};
+  uint32_t count = parser->ast->tokens.count;
+  if (count < 2 || parser->ast->tokens.data[count - 2].kind != IDENT) return NULL;
+  const Token *word = &parser->ast->tokens.data[count - 2];
+  const char *text = parse_shown(parser, (Span){parser->file, word->begin, word->end});
+  for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+    if (!strcmp(text, heads[i].word) && (parser->held_kind == heads[i].next[0] || parser->held_kind == heads[i].next[1])) return word;
+  return NULL;
+}
+
+/* `train {` in a model: a brace before it is not closed, and what follows would be read as the model's. */
+static bool report_unclosed(Parser *parser, const char *const *expected, int count) {
+  const Token *word = expects(expected, count, "'='") ? head_inside(parser) : NULL;
+  uint32_t open = parser->open.count - (parser->held_kind == '{');
+  if (!word || !open || parser->open.data[open - 1].kind != '{') return false;
+  Span place = {parser->file, word->begin, word->end};
+  Diag *diag = diag_error(parser->sink, place, "a '}' is missing before \"%s\"", parse_shown(parser, place));
+  diag_note(diag, parser->open.data[open - 1].span, "this '{' is not closed yet");
+  parse_give_up(parser, diag, NULL);
+  return true;
+}
+
 void parse_report(Parser *parser, Span span, bool at_end, const char *const *expected, int count) {
   parser->recovering = true;
   if (!at_end) parser->pending = true; /* look at the rejected token again: it may begin the next statement */
@@ -215,6 +252,7 @@ void parse_report(Parser *parser, Span span, bool at_end, const char *const *exp
     report_cut_line(parser, span, cut);
     return;
   }
+  if (!at_end && report_unclosed(parser, expected, count)) return;
   Names names = {0};
   for (int i = 0; i < count; i++) vec_push(parser->arena, &names, expected[i]);
   summarise(parser, &names);
@@ -225,7 +263,7 @@ void parse_report(Parser *parser, Span span, bool at_end, const char *const *exp
   Diag *diag = names.count && names.count <= 4
                    ? diag_error(parser->sink, span, "expected %s, saw %s", either(parser, &names), saw)
                    : diag_error(parser->sink, span, "unexpected %s", saw);
-  explain(parser, diag, span, at_end, expects(expected, count, "a word"));
+  explain(parser, diag, span, at_end, expected, count);
   if (names.count == 1 && !strcmp(names.data[0], "a name")) help_reserved(parser, diag, span);
   if (names.count == 1 && !strcmp(names.data[0], "a string")) diag_help(diag, "patterns and paths of files stand in quotes");
   if (!at_end && parser->ast->tokens.count == 1 && parser->text[span.begin] == '{')
