@@ -23,8 +23,13 @@ void import_wrong(Reader *reader, const char *key, const char *reason, const cha
   if (text != NULL)
     cli_error("%s: \"%s\" is %.200s: %s; %s", reader->path, key, text, reason, remedy);
   else
-    cli_error("%s: \"%s\" %s; %s", reader->path, key, reason, remedy);
+    cli_error("%s: \"%s\" is absent, so its default holds: %s; %s", reader->path, key, reason, remedy);
   free(text);
+}
+
+static void say_missing(Reader *reader, const char *key, const char *remedy) {
+  reader->errors++;
+  cli_error("%s: \"%s\" is %s; %s", reader->path, key, json_object_get(reader->root, key) != NULL ? "null" : "missing", remedy);
 }
 
 const char *import_shown(const Reader *reader, const char *key) {
@@ -68,7 +73,7 @@ static void set_field(Reader *reader, const Key *key, double value) {
 
 static void take_absent(Reader *reader, const Key *key, double absent, bool null) {
   if (absent <= MUST)
-    import_wrong(reader, key->name, "is missing", "is this the config.json of a whole model?");
+    say_missing(reader, key->name, "is this the config.json of a whole model?");
   else
     set_field(reader, key, null && key->kind == KEY_DERIVED ? 0 : absent);
 }
@@ -115,12 +120,13 @@ const char *import_word(const Reader *reader, const json_t *object, const char *
 
 /* --- architectures ------------------------------------------------------------------------------------------------ */
 
-/* "GPT2LMHeadModel (gpt2), ... and GraniteForCausalLM (granite)" */
+/* "GPT2LMHeadModel (gpt2), ... and GraniteForCausalLM (granite) are known; ..." */
 static const char *known_architectures(Arena *arena) {
   Text text = {.arena = arena};
   for (const Architecture *it = import_architectures; it->model_type != NULL; it++)
     text_printf(&text, "%s%s (%s)", it == import_architectures ? "" : it[1].model_type != NULL ? ", " : " and ",
                 it->model.class, it->model_type);
+  text_printf(&text, " are known; others are written by hand, see docs/language.md");
   return text.data;
 }
 
@@ -134,9 +140,11 @@ static const Architecture *find_architecture(Reader *reader) {
   const char *key = class != NULL ? "architectures" : "model_type";
   for (const Impossible *it = import_impossible; it->model_type != NULL; it++)
     if (strcmp(text, class != NULL ? it->class : it->model_type) == 0) return import_wrong(reader, key, it->reason, ANOTHER_MODEL), NULL;
-  import_wrong(reader, key, word != NULL ? "this is not known" : "is missing",
-               arena_printf(reader->arena, "%s are; others are written by hand, see docs/language.md",
-                            known_architectures(reader->arena)));
+  const char *known = known_architectures(reader->arena);
+  if (word != NULL)
+    import_wrong(reader, key, "this is not known", known);
+  else
+    say_missing(reader, key, known);
   return NULL;
 }
 

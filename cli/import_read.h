@@ -70,7 +70,7 @@ void import_finish_gpt2(Reader *reader);
 void import_finish_decoder(Reader *reader);
 void import_finish_phi(Reader *reader);
 
-/* A message: `PATH: "KEY" is VALUE: REASON; REMEDY`. */
+/* A message: `PATH: "KEY" is VALUE: REASON; REMEDY`. Where the key is absent it says that what is wrong is its default. */
 void import_wrong(Reader *reader, const char *key, const char *reason, const char *remedy);
 
 /* The key in quotes, without control characters, which would reach the terminal. */

@@ -224,6 +224,8 @@ refused llama-v5 's/"num_key_value_heads": 2/"num_key_value_heads": 4/' '"num_ke
 refused llama-v5 's/"head_dim": 32/"head_dim": 33/' '"head_dim" is 33' 'must be even'
 refused llama-2 's/"num_attention_heads": 32/"num_attention_heads": 33/' '"num_attention_heads" is 33: it does not divide'
 refused llama-v5 's/"vocab_size": 1000,//' '"vocab_size" is missing'
+refused llama-v5 's/"vocab_size": 1000,/"vocab_size": null,/' '"vocab_size" is null; is this'
+refused gpt-exact 's/"n_head": 4, //' '"n_head" is absent, so its default holds: it does not divide'
 refused llama-v5 's/"hidden_size": 96/"hidden_size": 9223372036854775807/' '"hidden_size" is 9223372036854775807: it must be'
 refused llama-v5 's/"hidden_size": 96/"hidden_size": "wide"/' '"hidden_size" is "wide": it must be'
 refused llama-v5 's/"dtype": "float32"/"dtype": "float8_e4m3fn"/' '"dtype" is "float8_e4m3fn"'
