@@ -82,6 +82,15 @@ static const char *layer_signature(Arena *arena, const LayerSpec *spec) {
 
 /* --- one argument --------------------------------------------------------------------------------------- */
 
+/* Where a layer got integers and takes none. */
+static const char *instead_of_integers(LayerKind kind) {
+  switch (kind) {
+  case LAYER_CROSS_ENTROPY: return "the logits come first, as in `cross_entropy(logits, targets)`";
+  case LAYER_MSE: return "what it compares is real numbers: declare the input as `float[...]`";
+  default: return "embedding turns ids into vectors";
+  }
+}
+
 static bool mismatch(LayerCall *call, const ArgSpec *arg, const Bound *bound, const char *wanted) {
   Sema *sema = call->sema;
   Diag *diag = sema_error(sema, bound->span, "\"%s\" of %s must be %s, this is %s", arg->name,
@@ -90,7 +99,7 @@ static bool mismatch(LayerCall *call, const ArgSpec *arg, const Bound *bound, co
   if (arg->type == ARG_TENSOR && bound->value.kind == VALUE_LAYER)
     diag_help(diag, "`as` names the layer; assign its result to a variable and use that");
   if (arg->type == ARG_TENSOR && bound->value.kind == VALUE_TENSOR)
-    diag_help(diag, "embedding turns ids into vectors");
+    diag_help(diag, "%s", instead_of_integers(call->spec->kind));
   if (arg->type == ARG_LAYER && bound->value.kind == VALUE_TENSOR)
     diag_help(diag, "name the layer with `as`, and give that name here");
   return false;
