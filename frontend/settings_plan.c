@@ -39,17 +39,19 @@ static bool take_prefix(Reader *reader, const char *name, const char **rest) {
   return true;
 }
 
-/* The count after "name:" or in the next item. */
-static bool read_suffix(Reader *reader, const Key *key, const char *rest, int64_t *out) {
+/* The count after "name:" or in the next item; lacks: what is said where there is none. */
+static bool read_suffix(Reader *reader, const Key *key, const char *rest, const char *lacks, int64_t *out) {
   Quantity quantity;
-  const char *why;
+  const char *why = NULL;
   Span span = reader->items->data[reader->at - 1].span;
-  if (!rest) {
+  if (!rest && next_is_key(reader)) {
+    return key_error(reader, key, span, lacks);
+  } else if (!rest) {
     if (!read_number(reader, key, QUANTITY_NUMBER, 1, 0, &quantity)) return false;
   } else if (!quantity_parse(rest, &quantity, &why) || quantity.kind != QUANTITY_NUMBER ||
              quantity.value < 1) {
     return key_error(reader, key, span,
-                     arena_printf(reader->sema->arena, "\"%s\" is not a number from 1 on", rest));
+                     arena_printf(reader->sema->arena, "\"%s\" must be a number from 1 on%s%s", rest, why ? ": " : "", why ? why : ""));
   }
   *out = quantity.integer;
   return quantity.is_integer || key_error(reader, key, span, "this must be a whole number");
@@ -62,7 +64,7 @@ static bool read_strategy(Reader *reader, const Key *key) {
   int32_t strategy;
   if (take_prefix(reader, "hybrid_shard", &rest)) {
     plan->strategy = STRATEGY_HYBRID_SHARD;
-    return read_suffix(reader, key, rest, &plan->shard);
+    return read_suffix(reader, key, rest, "hybrid_shard needs the number of ranks that share a shard's parameters, as in hybrid_shard:8", &plan->shard);
   }
   if (!read_word(reader, key, settings_strategy, &strategy)) return false;
   plan->strategy = (Strategy)strategy;
@@ -77,7 +79,7 @@ static bool read_wrap(Reader *reader, const Key *key) {
   int32_t wrap;
   if (take_prefix(reader, "size", &rest)) {
     plan->wrap = WRAP_SIZE;
-    bool good = read_suffix(reader, key, rest, &numel);
+    bool good = read_suffix(reader, key, rest, "size needs the number of parameters of a unit, as in size 100M", &numel);
     plan->wrap_numel = (uint64_t)numel;
     return good;
   }
