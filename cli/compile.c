@@ -6,7 +6,6 @@
 #include "planner/plan/verify.h"
 #include "planner/world.h"
 
-#include <ctype.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -105,9 +104,13 @@ static bool override_wrap(const Cli *cli, PlanSettings *settings) {
 /* "auto" or a number. */
 static bool override_auto(const Cli *cli, OptionId id, int64_t least, int64_t most, int64_t *out) {
   static const char *const words[] = {"auto"};
-  const char *text = option_text(&cli->options, id, NULL);
-  if (!text || !isalpha((unsigned char)*text)) return option_integer(&cli->options, id, least, most, out);
+  const char *text = option_text(&cli->options, id, NULL), *why;
+  Quantity quantity;
+  if (!text) return true;
   if (strcmp(text, words[0]) == 0) return *out = SETTING_AUTO, true;
+  if (quantity_parse(text, &quantity, &why) && quantity.kind == QUANTITY_NUMBER && quantity.is_integer && quantity.integer >= least &&
+      quantity.integer <= most)
+    return *out = quantity.integer, true;
   usage_error(setting_meant(text, words, 1) ? "did you mean auto?" : NULL, "option --%s expects auto or a whole number from %lld to %lld, but got \"%s\"",
               option_info(id)->name, (long long)least, (long long)most, text);
   return false;
