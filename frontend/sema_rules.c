@@ -72,23 +72,29 @@ static bool help_bare(Sema *sema, Diag *diag, const char *scope, const char *pat
   return true;
 }
 
+/* What is tried is as many paths as the model has names: none of them stays. */
+static bool help_near(Diag *diag, const Aliases *names, const char *scope, const char *pattern) {
+  Arena *scratch = arena_new();
+  Paths paths = {0};
+  for (uint32_t i = 0; i < names->count; i++) {
+    const char *name = inside(scope, names->data[i].name);
+    if (name) add_paths(scratch, name, &paths);
+  }
+  const char *near = text_nearest(pattern, paths.data, paths.count);
+  if (near) diag_help(diag, "did you mean \"%s\"?", near);
+  arena_free(scratch);
+  return near != NULL;
+}
+
 static void check_match(Sema *sema, const Map *matched, const Aliases *names, const char *what, const char *scope,
                         const char *pattern, Span span) {
   if (map_get(matched, arena_printf(sema->arena, "%d:%u", span.file, span.begin))) return;
-  Paths seen = {0};
-  for (uint32_t i = 0; i < names->count; i++) {
-    const char *name = inside(scope, names->data[i].name);
-    if (name) add_paths(sema->arena, name, &seen);
-  }
-  const char *near = text_nearest(pattern, seen.data, seen.count), *shared = shared_weight(sema, scope, pattern);
   Diag *diag = sema_error(sema, span, "%s pattern \"%s\" matches no parameter", what, pattern);
+  if (sema->sink->errors > DIAG_LIMIT) return; /* not shown: what was meant need not be known */
+  const char *shared = shared_weight(sema, scope, pattern);
   if (shared)
     diag_help(diag, "name the weight that it shares, \"%s\"", shared);
-  else if (help_bare(sema, diag, scope, pattern))
-    return;
-  else if (near)
-    diag_help(diag, "did you mean \"%s\"?", near);
-  else
+  else if (!help_bare(sema, diag, scope, pattern) && !help_near(diag, names, scope, pattern))
     diag_help(diag, "a leading \"*.\" matches at any depth; without this line `fsdpc plan %s --dump=graph` lists the parameters",
               sema->graph->path);
 }
