@@ -31,21 +31,29 @@ static void lose_framing(void) {
                   "help: 'fsdpc lsp' is started by an editor; docs/editors/README.md says how\n");
 }
 
-/* The next message's bytes, malloc'd; NULL at the end of the input or when framing is lost. */
-static char *receive(size_t *length) {
+/* The protocol has an editor ask for shutdown and exit; without, the exit code is 1. */
+static void say_ended(void) {
+  fprintf(stderr, "fsdpc: error: lsp: the input ended before a shutdown was asked for\n"
+                  "help: 'fsdpc lsp' is started by an editor; docs/editors/README.md says how\n");
+}
+
+/* The next message's bytes, malloc'd; NULL when framing is lost, or at the end of the input, which *ended says. */
+static char *receive(size_t *length, bool *ended) {
   char line[256];
   long size = -1;
   while (fgets(line, sizeof line, stdin)) {
     if (!strcmp(line, "\r\n") || !strcmp(line, "\n")) {
       if (size < 0 || size > MESSAGE_MOST) return lose_framing(), NULL;
       char *text = malloc((size_t)size + 1);
-      if (!text || fread(text, 1, (size_t)size, stdin) != (size_t)size) return free(text), NULL;
+      if (!text || fread(text, 1, (size_t)size, stdin) != (size_t)size) return free(text), *ended = true, NULL;
       *length = (size_t)size;
       return text;
     }
+    if (!strchr(line, ':')) return lose_framing(), NULL;
     long found = header_length(line);
     if (found >= 0) size = found;
   }
+  *ended = true;
   return NULL;
 }
 
@@ -164,12 +172,14 @@ static bool take(Lsp *lsp, const char *text, size_t length) {
 int cmd_lsp(Cli *cli) {
   Lsp lsp = {.cli = cli};
   size_t length;
+  bool ended = false;
   for (bool goes_on = true; goes_on;) {
-    char *text = receive(&length);
+    char *text = receive(&length, &ended);
     if (!text) break;
     goes_on = take(&lsp, text, length);
     free(text);
   }
+  if (ended && !lsp.shut_down) say_ended();
   while (lsp.count) lsp_close(&lsp, lsp.documents[0].uri);
   free(lsp.documents);
   return lsp.shut_down ? EXIT_OK : EXIT_INVALID;

@@ -56,6 +56,12 @@ printf 'Content-Length: 20\r\n\r\n{"cut":' >"$scratch/in"
 serve 1
 head -c 20000 /dev/urandom >"$scratch/in"
 serve 1
+echo foo >"$scratch/in"
+serve 1
+grep -q 'no message of an editor' "$scratch/err" || fail "nothing is said of what is no header: $(cat "$scratch/err")"
+: >"$scratch/in"
+serve 1
+grep -q 'the input ended before a shutdown was asked for' "$scratch/err" || fail "nothing is said of an end without shutdown: $(cat "$scratch/err")"
 
 # Positions count UTF-16 units unless the client asks otherwise: the error stands behind an emoji and an umlaut.
 text='model m {\n  input t: int[batch, 4]\n  # a\n  loss = cross_entropy(linear(t, 3), missing) # \u00fc\n}\n'
