@@ -31,12 +31,19 @@ static const char *too_large(Arena *arena, size_t most) {
                                   : arena_printf(arena, "it is larger than %zu MiB", most >> 20);
 }
 
+static const char *not_text(Arena *arena, const char *text, size_t length) {
+  uint32_t line = 1, column = 1;
+  for (const char *c = text; *c; c++) column = *c == '\n' ? line++, 1 : column + 1;
+  bool wide = length >= 2 && (!memcmp(text, "\xff\xfe", 2) || !memcmp(text, "\xfe\xff", 2));
+  return arena_printf(arena, "it holds a NUL byte (line %u, column %u), so it is not text%s", line, column, wide ? "; it begins as UTF-16: save it as UTF-8" : "");
+}
+
 static int32_t read_open_file(SourceSet *set, FILE *in, const char *path, size_t said, size_t most, const char **why) {
   size_t length;
   char *text = read_to_end(set->arena, in, said, most, &length);
   *why = ferror(in)                ? "it could not be read whole"
          : length > most           ? too_large(set->arena, most)
-         : memchr(text, 0, length) ? "it holds NUL bytes, so it is not text"
+         : memchr(text, 0, length) ? not_text(set->arena, text, length)
                                   : NULL;
   if (*why) return -1;
   SourceFile file = {arena_strdup(set->arena, path), text, length};

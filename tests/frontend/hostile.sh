@@ -31,7 +31,7 @@ in_model() { printf 'model m {\n  x = '; cat; printf '\n}\n'; }
 tr -d '\0' < "$tool" | head -c 1000000 > x.fsdp
 expect "binary junk" "not UTF-8 text\|control character"
 head -c 1000000 "$tool" > x.fsdp
-expect "binary with NUL bytes" "NUL bytes"
+expect "binary with NUL bytes" "NUL byte (line"
 printf 'model m { # caf\xe9\n}\n' > x.fsdp
 expect "Latin-1" "byte 0xe9"
 printf 'let a = 1\n\xc0\x80\n' > x.fsdp
