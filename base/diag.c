@@ -98,27 +98,12 @@ static Line line_around(const SourceFile *file, uint32_t offset) {
   return (Line){begin, (uint32_t)(end - begin), (uint32_t)(at - begin)};
 }
 
-/* A terminal should see no bytes that are no characters. */
-static void print_line(FILE *out, const Line *line) {
-  for (uint32_t i = 0, length; i < line->length; i += length) {
-    unsigned char c = (unsigned char)line->start[i];
-    length = text_utf8_length(line->start + i);
-    if (length > line->length - i) length = 0;
-    bool shown = length > 1 || c == '\t' || (c >= 0x20 && c < 0x7f);
-    if (shown)
-      fwrite(line->start + i, 1, length, out);
-    else
-      fputc('?', out);
-    if (!length) length = 1;
-  }
-}
-
 static void print_source(const DiagSink *sink, FILE *out, Span span) {
   const SourceFile *file = &sink->sources->files.data[span.file];
   Line line = line_around(file, span.begin);
   int gutter = fprintf(out, "%u", source_position(sink->sources, span.file, span.begin).line);
   fputs(" | ", out);
-  print_line(out, &line);
+  fputs(text_mask(arena_strndup(sink->arena, line.start, line.length), line.length), out);
   fprintf(out, "\n%*s | ", gutter, "");
   for (uint32_t i = 0; i < line.caret && i < line.length; i++) fputc(line.start[i] == '\t' ? '\t' : ' ', out);
   fputc('^', out);
@@ -126,15 +111,19 @@ static void print_source(const DiagSink *sink, FILE *out, Span span) {
   fputc('\n', out);
 }
 
+static const char *shown(const DiagSink *sink, const char *text) {
+  return text_mask(arena_strdup(sink->arena, text), strlen(text));
+}
+
 static void print_head(const DiagSink *sink, FILE *out, Span span, const char *level, const char *color,
                        const char *text) {
   if (span.file >= 0) {
     Position at = source_position(sink->sources, span.file, span.begin);
-    fprintf(out, "%s:%u:%u: ", sink->sources->files.data[span.file].path, at.line, at.column);
+    fprintf(out, "%s:%u:%u: ", shown(sink, sink->sources->files.data[span.file].path), at.line, at.column);
   } else {
     fputs("fsdpc: ", out);
   }
-  fprintf(out, "%s%s:%s %s\n", color, level, *color ? "\033[0m" : "", text);
+  fprintf(out, "%s%s:%s %s\n", color, level, *color ? "\033[0m" : "", shown(sink, text));
   if (span.file >= 0) print_source(sink, out, span);
 }
 
@@ -148,7 +137,7 @@ void diag_print(DiagSink *sink, FILE *out, bool color) {
     print_head(sink, out, diag->span, level_names[diag->level], color ? colors[diag->level] : "", diag->text);
     for (uint32_t n = 0; n < diag->notes.count; n++)
       print_head(sink, out, diag->notes.data[n].span, "note", color ? "\033[1;36m" : "", diag->notes.data[n].text);
-    for (uint32_t h = 0; h < diag->helps.count; h++) fprintf(out, "help: %s\n", diag->helps.data[h]);
+    for (uint32_t h = 0; h < diag->helps.count; h++) fprintf(out, "help: %s\n", shown(sink, diag->helps.data[h]));
   }
   uint32_t hidden = sink->errors + sink->warnings - sink->list.count;
   if (hidden) fprintf(out, "fsdpc: %u more not shown\n", hidden);

@@ -84,6 +84,20 @@ const char *text_utf8(Arena *arena, const char *text) {
   return whole.length ? whole.data : text;
 }
 
+/* Of ASCII, and U+0080 to U+009F, with which terminals begin the same commands. */
+static bool is_control(const unsigned char *c, uint32_t length) {
+  return length == 1 ? (*c < 0x20 && *c != '\t' && *c != '\n') || *c == 0x7f : length == 2 && c[0] == 0xc2 && c[1] < 0xa0;
+}
+
+char *text_mask(char *text, size_t length) {
+  for (size_t i = 0, step; i < length; i += step) {
+    uint32_t character = text_utf8_length(text + i);
+    step = character ? character : 1;
+    if (!character || step > length - i || is_control((const unsigned char *)text + i, character)) text[i] = '?', step = 1;
+  }
+  return text;
+}
+
 void text_uri(Text *text, const char *path) {
   for (; *path; path++) {
     if (isalnum((unsigned char)*path) || strchr("/._-~", *path))

@@ -24,6 +24,10 @@ uint32_t text_utf8_length(const char *text);
 /* The text with U+FFFD for each byte that is not UTF-8, as names of files may hold: JSON takes no others. NULL stays NULL. */
 const char *text_utf8(Arena *arena, const char *text);
 
+/* As what may be a terminal should get it: '?' in place of bytes that are no characters, and of control characters but tabs and line
+ * feeds. */
+char *text_mask(char *text, size_t length);
+
 /* Adds a path as URIs hold it (RFC 3986): other than letters, digits, "-._~" and the slashes, each byte is percent-encoded. */
 void text_uri(Text *text, const char *path);
 

@@ -32,10 +32,17 @@ static bool applies(OptionId id, CommandId command) {
   return infos[id].commands >> command & 1;
 }
 
+/* Texts may hold what stands in files and on the command line, which a terminal should not obey. */
+static void print_said(const char *what, const char *text) {
+  Arena *arena = arena_new();
+  fprintf(stderr, "%s: %s\n", what, text_mask(arena_strdup(arena, text), strlen(text)));
+  arena_free(arena);
+}
+
 void print_error(const char *format, va_list args) {
-  fprintf(stderr, "fsdpc: error: ");
-  vfprintf(stderr, format, args);
-  fprintf(stderr, "\n");
+  Arena *arena = arena_new();
+  print_said("fsdpc: error", arena_vprintf(arena, format, args));
+  arena_free(arena);
 }
 
 int usage_error(const char *help, const char *format, ...) {
@@ -43,7 +50,7 @@ int usage_error(const char *help, const char *format, ...) {
   va_start(args, format);
   print_error(format, args);
   va_end(args);
-  if (help) fprintf(stderr, "help: %s\n", help);
+  if (help) print_said("help", help);
   return EXIT_USAGE;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/cores.h"
 #include "base/file.h"
+#include "base/json.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -68,7 +69,7 @@ json_t *cli_read_json(const char *path, size_t flags) {
   if (!file)
     cli_error("cannot read %s: %s", path, why);
   else if ((root = json_loadf(file, flags, &error)) == NULL)
-    cli_error("%s:%d:%d: not JSON: %s", path, error.line, error.column, error.text);
+    cli_error("%s:%d:%d: not JSON: %s", path, error.line, error.column, json_trouble(&error));
   if (file) fclose(file);
   return root;
 }

@@ -2,6 +2,7 @@
 #include "runtime/failure.h"
 
 #include "base/remedy.h"
+#include "base/text.h"
 #include "runtime/runtime.h"
 
 #include <errno.h>
@@ -45,5 +46,7 @@ bool errno_means_damage(int error) {
 }
 
 void failure_say(const char *text) {
-  if (*text != '\0') fprintf(stderr, "fsdpc: error: %s\n", text);
+  char shown[FAILURE_TEXT_BYTES];
+  int length = snprintf(shown, sizeof shown, "%s", text); /* printed at once: other ranks print, too */
+  if (length > 0) fprintf(stderr, "fsdpc: error: %s\n", text_mask(shown, strlen(shown)));
 }

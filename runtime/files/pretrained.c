@@ -1,6 +1,7 @@
 /* Owns: matching files with a plan's parameters. */
 #include "runtime/files/pretrained.h"
 
+#include "base/json.h"
 #include "base/text.h"
 #include "runtime/files/layers.h"
 #include "runtime/runtime.h"
@@ -65,7 +66,7 @@ static bool open_index(Arena *arena, Pretrained *weights, const char *path, Fail
   if (fd < 0) return fail_file(failure, "weights", path, "cannot be opened");
   json_t *root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error);
   close(fd);
-  if (root == NULL) return fail(failure, RUN_INVALID, "%s: cannot be read as JSON: %s", path, error.text);
+  if (root == NULL) return fail(failure, RUN_INVALID, "%s: cannot be read as JSON: %s", path, json_trouble(&error));
   json_t *map = json_object_get(root, "weight_map");
   bool ok = json_is_object(map) ? open_mapped(arena, weights, path, map, failure)
                                 : fail(failure, RUN_INVALID, "%s: it is no index of .safetensors files: it has no \"weight_map\"", path);

@@ -3,6 +3,7 @@
 #include "runtime/files/safetensors.h"
 
 #include "base/checked.h"
+#include "base/json.h"
 #include "kernels/half.h"
 #include "runtime/runtime.h"
 
@@ -168,7 +169,7 @@ static bool parse_header(Arena *arena, Safetensors *file, const char *text, size
       return bad(file, failure, NULL, "its header names something twice");
     failure->damaged = failure->code == 0;
     return fail(failure, RUN_INVALID, "%s: not a safetensors file: its header is not JSON (%s, at byte %d)", file->path,
-                error.text, error.position);
+                json_trouble(&error), error.position);
   }
   json_object_foreach(root, key, entry) {
     ok = strcmp(key, "__metadata__") == 0 ? parse_metadata(arena, file, entry, failure)

@@ -54,6 +54,24 @@ for wrong in wrap=size:0 strategy=hybrid_shard:F; do
   expect 64 plan x.fsdp "--${wrong%%=*}" "${wrong#*=}"
   said err 'expects a whole number from 1 to 9223372036854775807 after the colon'
 done
+for wrong in micro-batch=0 prefetch=1001 prefetch=; do
+  expect 64 plan x.fsdp "--$wrong"
+  said err "option --${wrong%%=*} expects auto or a whole number from"
+done
+# What a terminal would obey is not printed as it stands, of the command line, of names of files, and of files.
+expect 64 plan x.fsdp --strategy $'red\e[31m'
+said err 'but got "red?[31m"'
+expect 1 check $'red\e[31m.fsdp'
+said err 'red?[31m.fsdp'
+printf '{"a": \e[31mred}' >red.json
+expect 1 import red.json
+said err "red.json:1:7: not JSON: invalid token near '?'"
+printf '{"a": "x\\u0000y"}' >nul.json
+expect 1 import nul.json
+said err 'not JSON: a text holds the character \u0000'
+printf 'model m {\n  a\0b\n}\n' >nul.fsdp
+expect 1 check nul.fsdp
+said err 'it holds a NUL byte (line 2, column 4), so it is not text'
 expect 64 plan x.fsdp -o ''
 said err 'option --output expects a path'
 for option in data eval init resume save tensorboard metrics trace cluster; do
