@@ -102,6 +102,14 @@ static const char *foreign(const char *word) {
   return NULL;
 }
 
+/* The keyword that is meant: the nearest, else the one that the word goes on from, as "training" does. */
+static const char *meant_keyword(const char *word, const char *const *words, uint32_t count) {
+  const char *near = text_nearest(word, words, count);
+  for (uint32_t i = 0; !near && i < count; i++)
+    if (strlen(words[i]) > 3 && !strncmp(word, words[i], strlen(words[i]))) near = words[i];
+  return near;
+}
+
 /* Where something in parentheses cannot stand behind this word: a call for its own sake, `h.f(x)`, `int(batch, 8)`. */
 static void help_parentheses(Parser *parser, Diag *diag, const Token *word, bool names_result) {
   const char *shown = parse_shown(parser, (Span){parser->file, word->begin, word->end}), *inside = parser->text + parser->held_span.end;
@@ -128,7 +136,7 @@ static void suggest_keyword(Parser *parser, Diag *diag, Span span, bool at_end, 
     if (parser->held_kind == '(') help_parentheses(parser, diag, token, names_result);
     return;
   }
-  const char *near = text_nearest(word, words, count);
+  const char *near = meant_keyword(word, words, count);
   if (near) diag_help(diag, "did you mean \"%s\"?", near);
 }
 
@@ -156,6 +164,25 @@ static bool behind_slashes(const Parser *parser, Span span) {
   return false;
 }
 
+static bool on_one_line(const Parser *parser, const Token *a, const Token *b) {
+  return !memchr(parser->text + a->end, '\n', b->begin - a->end);
+}
+
+/* Whether a `let` stands before this binding on its line, as in `let a = 1 b = 2, c = 3`. */
+static bool goes_on_from_let(const Parser *parser, uint32_t binding) {
+  const Token *tokens = parser->ast->tokens.data;
+  for (uint32_t i = binding; i-- > 0 && on_one_line(parser, &tokens[i], &tokens[i + 1]);)
+    if (tokens[i].kind == LET) return true;
+  return false;
+}
+
+static void help_let(Parser *parser, Diag *diag, uint32_t binding) {
+  const Token *token = &parser->ast->tokens.data[binding];
+  const char *name = parse_shown(parser, (Span){parser->file, token->begin, token->end});
+  if (goes_on_from_let(parser, binding)) diag_help(diag, "a comma is missing before \"%s\"", name);
+  else diag_help(diag, "constants are stated with `let`, as in `let %s = ...`", name);
+}
+
 /* What stands before this was meant to be: a comment, `repeat i in 4 as h { ... }`, a name with a dash, `let a = 1, b = 2`. */
 static void help_before(Parser *parser, Diag *diag, Span span) {
   const Token *tokens = parser->ast->tokens.data;
@@ -167,7 +194,7 @@ static void help_before(Parser *parser, Diag *diag, Span span) {
   if (parser->held_kind == '-' && count > 2 && (tokens[count - 3].kind == MODEL || tokens[count - 3].kind == MODULE))
     diag_help(diag, "names are of the letters a to z, digits and '_'");
   if (parser->held_kind == ',' && count > 3 && tokens[count - 2].kind == NUMBER && tokens[count - 3].kind == '=')
-    diag_help(diag, "constants are stated with `let`, as in `let %s = ...`", parse_shown(parser, (Span){span.file, tokens[count - 4].begin, tokens[count - 4].end}));
+    help_let(parser, diag, count - 4);
 }
 
 static void explain(Parser *parser, Diag *diag, Span span, bool at_end, const char *const *expected, int expected_count) {
@@ -240,6 +267,19 @@ static bool report_unclosed(Parser *parser, const char *const *expected, int cou
   return true;
 }
 
+/* `f(x) h` at the end of a line: the label lacks its `as`, and shows where the next statement begins. */
+static bool report_label(Parser *parser, bool at_end, const char *const *expected, int count) {
+  const Token *tokens = parser->ast->tokens.data;
+  uint32_t next = parser->ast->tokens.count - !at_end;
+  if (!expects(expected, count, "'='") || next < 2 || tokens[next - 1].kind != IDENT || tokens[next - 2].kind != ')') return false;
+  if (!on_one_line(parser, &tokens[next - 2], &tokens[next - 1])) return false;
+  if (!at_end && parser->held_kind != '}' && on_one_line(parser, &tokens[next - 1], &tokens[next])) return false;
+  Span place = {parser->file, tokens[next - 1].begin, tokens[next - 1].end};
+  Diag *diag = diag_error(parser->sink, place, "\"%s\" stands behind a call, and begins no statement", parse_shown(parser, place));
+  diag_help(diag, "a label is written with `as`: `... as %s`", parse_shown(parser, place));
+  return true;
+}
+
 void parse_report(Parser *parser, Span span, bool at_end, const char *const *expected, int count) {
   parser->recovering = true;
   if (!at_end) parser->pending = true; /* look at the rejected token again: it may begin the next statement */
@@ -253,6 +293,7 @@ void parse_report(Parser *parser, Span span, bool at_end, const char *const *exp
     return;
   }
   if (!at_end && report_unclosed(parser, expected, count)) return;
+  if (report_label(parser, at_end, expected, count)) return;
   Names names = {0};
   for (int i = 0; i < count; i++) vec_push(parser->arena, &names, expected[i]);
   summarise(parser, &names);
