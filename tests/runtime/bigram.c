@@ -85,7 +85,7 @@ static void segment(Emit *e, const char *name, int32_t first, uint64_t count) {
 }
 
 static void param(Emit *e, const char *name, int32_t unit, uint64_t offset, int32_t rank, int64_t a, int64_t b) {
-  Init init = {rank == 2 ? INIT_NORMAL : INIT_ZEROS, 0.3};
+  Init init = rank == 2 ? (Init){INIT_NORMAL, 0.3} : (Init){INIT_ZEROS, 0};
   vec_push(e->arena, &e->plan->params,
            ((PlanParam){plan_intern(e->arena, e->plan, name), unit, offset, rank, {a, b}, init, rank == 2}));
 }
