@@ -48,8 +48,7 @@ static void ask_gradients(Finder *f, const Gathers *gathers, uint32_t i) {
   double bytes = full_bytes(f, gather->unit);
   uint32_t before = i;
   for (int32_t op = gather->by - 1; op > gather->blocked && op >= f->in->skeleton->program->turn && windows_rest(f, ns, op, gather->by) > 0; op--) {
-    for (; before > 0 && gathers->data[before - 1].by > op; before--)
-      if (gathers->data[before - 1].certain && gather_is_behind(gather, &gathers->data[before - 1])) bytes += full_bytes(f, gathers->data[before - 1].unit);
+    for (; before > 0 && gathers->data[before - 1].by > op; before--) bytes += gather_ahead(f, &gathers->data[before - 1], gather);
     ask_gradient(f, gather, op, bytes);
   }
 }

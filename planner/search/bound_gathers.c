@@ -86,9 +86,8 @@ static void between_from(const Finder *f, const Gathers *gathers, uint32_t i, in
   for (; b->reduction > 0 && whole_with(f, b->reduction - 1) > op; b->reduction--)
     b->apart -= terms_scatter_ns(f->in, f->in->skeleton->reduced[b->reduction - 1]);
   for (; b->before > 0 && gathers->data[b->before - 1].by > op; b->before--) {
-    const Gather *gather = &gathers->data[i], *first = &gathers->data[b->before - 1];
-    b->ns += terms_allgather_ns(f->in, first->unit);
-    if (gather->certain && first->certain && gather_is_behind(gather, first)) b->bytes += full_bytes(f, first->unit);
+    b->ns += terms_allgather_ns(f->in, gathers->data[b->before - 1].unit);
+    b->bytes += gather_ahead(f, &gathers->data[b->before - 1], &gathers->data[i]);
   }
 }
 
@@ -142,7 +141,8 @@ static bool excludes(Finder *f, uint32_t other, uint32_t u, int32_t from, int32_
 /* The last gradient that is whole before its first use. */
 static void find_excluded(Finder *f, Gather *gather) {
   const uint32_t whole = windows_whole_before(f, gather->to);
-  if (whole && (int32_t)whole - 1 > gather->after && excludes(f, f->in->skeleton->reduced[whole - 1], gather->unit, whole_with(f, whole - 1), gather->to)) gather->after = (int32_t)whole - 1;
+  if (!whole || (int32_t)whole - 1 <= gather->after) return; /* as assumed */
+  if (excludes(f, f->in->skeleton->reduced[whole - 1], gather->unit, whole_with(f, whole - 1), gather->to)) gather->after = (int32_t)whole - 1;
 }
 
 static Gathers look_for_blocked(const Finder *f, Gathers gathers, bool reduces) {

@@ -23,6 +23,11 @@ typedef VEC(Gather) Gathers;
 /* Whether `second` is behind `first` in the queue whatever is run again. */
 static inline bool gather_is_behind(const Gather *second, const Gather *first) { return second->earliest > first->to; }
 
+/* Bytes that gather `first`, listed before it, has for it to fit beside: 0 where that need not be there, or not before it in the queue. */
+static inline double gather_ahead(const Finder *f, const Gather *first, const Gather *gather) {
+  return gather->certain && first->certain && gather_is_behind(gather, first) ? full_bytes(f, first->unit) : 0;
+}
+
 static inline bool gathers_any_blocked(const Gathers *gathers) {
   for (uint32_t i = 0; i < gathers->count; i++)
     if (gathers->data[i].certain && gathers->data[i].blocked >= 0) return true;

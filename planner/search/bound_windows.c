@@ -92,7 +92,7 @@ static double rests_at_pace(const Finder *f, double ns, double pace, int32_t fro
 double windows_rest(const Finder *f, double ns, int32_t from, int32_t to) { return rests_at_pace(f, ns, f->pace, from, to, 0); }
 
 static double add_at_pace(Finder *f, int32_t from, int32_t to, double ns, double pace) {
-  if (rests_at_pace(f, ns, pace, from, to, 0) <= 0) return 0;
+  if (to <= from || rests_at_pace(f, ns, pace, from, to, 0) <= 0) return 0; /* to <= from: cases that exclude each other are assumed */
   const double rests = rests_at_pace(f, ns, pace, from, to, windows_filled(f, from, to));
   if (rests > 0) vec_push(f->scratch, &f->waits, ((Wait){from, to, rests}));
   return fmax(0, rests);
