@@ -13,7 +13,7 @@
 
 /* Beyond so many buffers the orders come last, and looking from where memory is tightest has a share of the effort that is left, since each
  * takes long: what that reaches, it nearly always reaches soon. Beyond so many more only the fast way is tried: both are quadratic. */
-enum { FEW_BUFFERS = 4000, ORDER_BUFFERS = 8000, SHARE_FOR_MANY = 16 };
+enum { FEW_BUFFERS = 4000, ORDER_BUFFERS = 8000, SHARE_FOR_MANY = 32 };
 
 /* The segment's first instruction of backward; its end when there is none. */
 static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
