@@ -15,10 +15,11 @@ static bool in_gathers(const Inner *in) { return in->world.shard > 1 || (in->out
 
 static void pin_units(Inner *in) {
   const PlanSettings *settings = in->search->settings;
+  const Keeping keeping = in->search->keeping;
   uint32_t units = in->units->units.count;
-  bool all = settings->strategy == STRATEGY_SHARD_GRAD_OP || settings->reshard == 0, *keep = ARENA_ARRAY(in->arena, bool, units);
+  bool all = settings->strategy == STRATEGY_SHARD_GRAD_OP || settings->reshard == 0 || keeping == KEEP_ALL, *keep = ARENA_ARRAY(in->arena, bool, units);
   in->keep_free = settings->strategy != STRATEGY_SHARD_GRAD_OP && settings->reshard == SETTING_AUTO && in_gathers(in) &&
-                  !in->outer.gather_once;
+                  !in->outer.gather_once && keeping == KEEP_FREELY;
   for (uint32_t u = 0; u < units; u++) {
     int32_t pinned = in->units->units.data[u].reshard;
     keep[u] = pinned == SETTING_AUTO ? all : !pinned;

@@ -2,6 +2,7 @@
  * plans. */
 #include "planner/search/inner.h"
 #include "planner/search/search_anchors.h"
+#include "planner/search/search_sizes.h"
 
 /* Instructions from which on looking once more takes long; up to which it takes hardly any time. */
 enum { LONG_PLAN = 4000, SHORT_PLAN = 2000 };
@@ -18,47 +19,32 @@ enum { LESSER_AS_FOUND = 8, FINER_STEPS = 16 };
 /* And this far, or FAR_FROM_BOUND where looking takes long, with moves in another order. */
 static const double WORTH_OTHER_MOVES = 1.005;
 
-/* And this far with units of other sizes, a short one with those of all sizes: the best need not be near. */
-static const double WORTH_OTHER_SIZES = 1.01;
-
-/* Other choices' bounds of the sizes that are listed are near so far above what was found. */
-static const double NEAR_FOUND = 1.05;
-
 /* By so much less an estimate promised more. */
 static const double HELD_UP = 1.006;
 
 /* Where none fits a smaller plan is looked for until what may be between is so small a share; from so small a share below the budget on. */
 enum { NEARLY_SMALLEST = 200, BELOW_ASKED = 32 };
-/* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
-enum { NEARBY_ROUNDS = 4 };
 /* In the end gathers are moved one by one, and items few by few, of a short one: until nothing changes, no more often than that. */
 enum { FINE_ROUNDS = 4 };
 /* What is left at least of the effort of placing where other units are tried: long plans get by with less, and only spend more on what
  * cannot be placed. */
 enum { RENEWED_SHORT = PLACING_EFFORT / 2, RENEWED_LONG = PLACING_EFFORT / 8 };
 
-static bool exceeds(const Found *found, double share, const Bound *bound) { return (double)found->sim.step_ns > share * (double)bound->ns; }
+bool search_exceeds(const Found *found, double share, const Bound *bound) { return (double)found->sim.step_ns > share * (double)bound->ns; }
 
-static bool is_short(const Found *found) { return found->plan->instrs.count < SHORT_PLAN; }
+bool search_is_short(const Found *found) { return found->plan->instrs.count < SHORT_PLAN; }
 
 bool search_is_long(const Found *found) { return found->plan->instrs.count >= LONG_PLAN; }
 
 bool search_is_stuck(const Found *found, const Bound *bound) {
-  return found->fits && exceeds(found, is_short(found) ? STUCK_SHORT : STUCK, bound);
+  return found->fits && search_exceeds(found, search_is_short(found) ? STUCK_SHORT : STUCK, bound);
 }
 
-bool search_is_far(const Found *found, const Bound *bound) { return exceeds(found, FAR_FROM_BOUND, bound); }
+bool search_is_far(const Found *found, const Bound *bound) { return search_exceeds(found, FAR_FROM_BOUND, bound); }
 /* So far that a long plan is worth as much time as others. */
-static bool is_very_far(const Found *found, const Bound *bound) { return exceeds(found, VERY_FAR, bound); }
+bool search_is_very_far(const Found *found, const Bound *bound) { return search_exceeds(found, VERY_FAR, bound); }
 
-/* --- units of other sizes ---------------------------------------------------------------------------------------------------------- */
-
-/* Bounds are of the sizes that are listed: a short plan that reaches them can be slower than one with units of a size near its own. */
-static bool is_worth_other_sizes(const Found *found, const Bound *bound) {
-  if (!found->fits) return false;
-  if (is_short(found)) return true;
-  return search_is_long(found) ? is_very_far(found, bound) : exceeds(found, WORTH_OTHER_SIZES, bound);
-}
+/* --- effort ------------------------------------------------------------------------------------------------------------------------ */
 
 void search_renew(Search *s) {
   s->placing = PLACING_EFFORT;
@@ -66,62 +52,11 @@ void search_renew(Search *s) {
 }
 
 /* What was spent on placing, was spent on other units. */
-static uint64_t least_effort(const Found *found) { return is_short(found) ? RENEWED_SHORT : RENEWED_LONG; }
+static uint64_t least_effort(const Found *found) { return search_is_short(found) ? RENEWED_SHORT : RENEWED_LONG; }
 
-static void renew_effort(Search *s, const Found *found) {
+void search_renew_some(Search *s, const Found *found) {
   const uint64_t least = least_effort(found);
   if (s->placing < least) s->placing = least;
-}
-
-/* Around what is found. least: falls to the bound of what is tried. */
-static bool try_nearby_sizes(Search *s, Found *found, Bound *least) {
-  for (int i = 0; i < NEARBY_ROUNDS && is_worth_other_sizes(found, least); i++) {
-    renew_effort(s, found);
-    const Plan *before = found->plan;
-    if (!search_nearby(s, &found->outer, found->grouping, found, least)) return false;
-    if (found->plan == before) break;
-  }
-  return true;
-}
-
-/* An outer choice that promises far more than was found may lack but units that fit it. */
-static bool try_nearby_others(Search *s, const Candidates *candidates, Found *found, Bound *least) {
-  for (uint32_t i = 0; i < candidates->count && is_worth_other_sizes(found, least); i++) {
-    const Candidate *other = &candidates->data[i];
-    if (!search_is_far(found, &other->bound)) break;
-    if (other->grouping.wrap == WRAP_AUTO || search_same_outer(&other->outer, &found->outer)) continue;
-    if (!search_nearby(s, &other->outer, other->grouping, found, least)) return false;
-  }
-  return true;
-}
-
-static bool try_all_sizes(Search *s, Found *found, Bound *least) {
-  const Outer outer = found->outer;
-  if (!found->fits || !is_short(found) || !exceeds(found, WORTH_OTHER_SIZES, least)) return true;
-  renew_effort(s, found);
-  return search_all_sizes(s, &outer, found, least);
-}
-
-/* Nor need it be of this outer choice, which the sizes that are listed made the best: all sizes of those whose bounds with these are near. */
-static bool try_all_sizes_of_others(Search *s, const Candidates *candidates, Found *found, Bound *least) {
-  if (!found->fits || !is_short(found)) return true;
-  for (uint32_t i = 0; i < candidates->count; i++) {
-    const Candidate *other = &candidates->data[i];
-    if ((double)other->bound.ns > NEAR_FOUND * (double)found->sim.step_ns) break;
-    if (search_same_outer(&other->outer, &found->outer)) continue;
-    renew_effort(s, found);
-    if (!search_all_sizes(s, &other->outer, found, least)) return false;
-  }
-  return true;
-}
-
-static bool try_other_sizes(Search *s, const Candidates *candidates, Found *found, Bound *least) {
-  if (s->settings->wrap != WRAP_AUTO) return true;
-  if (!try_nearby_sizes(s, found, least)) return false;
-  const Plan *before = found->plan;
-  if (!try_nearby_others(s, candidates, found, least) || !try_all_sizes(s, found, least)) return false;
-  if (!try_all_sizes_of_others(s, candidates, found, least)) return false;
-  return found->plan == before || try_nearby_sizes(s, found, least);
 }
 
 /* --- elsewhere --------------------------------------------------------------------------------------------------------------------- */
@@ -171,7 +106,7 @@ static bool try_less_as(Search *s, uint64_t less, const Outer *outer, Grouping g
 
 /* A thorough search looks there anyway, and longer plans hardly ever gain by it. */
 static bool is_worth_less(const Search *s, const Found *found, const Bound *bound) {
-  return !s->thorough && !found->settled && search_is_stuck(found, bound) && is_short(found);
+  return !s->thorough && !found->settled && search_is_stuck(found, bound) && search_is_short(found);
 }
 
 static bool try_lesser_budgets(Search *s, Candidates *candidates, Found *found) {
@@ -192,8 +127,8 @@ static bool try_few(Search *s, const Bound *bound, Found *found) {
   const Outer outer = found->outer;
   if (!is_worth_few(s, found, bound)) return true;
   if (!search_on(s, found->grouping, true, found) || !search_groupings(s, &outer, &others)) return false;
-  const uint32_t count = is_short(found) ? others.count : others.finer;
-  for (uint32_t g = 0; g < count && exceeds(found, WORTH_OTHER_MOVES, bound); g++)
+  const uint32_t count = search_is_short(found) ? others.count : others.finer;
+  for (uint32_t g = 0; g < count && search_exceeds(found, WORTH_OTHER_MOVES, bound); g++)
     if (!search_on(s, others.data[g], true, found)) return false;
   return true;
 }
@@ -214,9 +149,9 @@ static bool try_lesser_as_found(Search *s, Found *found, const Bound *bound) {
 
 /* What was found last has had no gather moved by itself, nor a few items. */
 static bool try_finely(Search *s, Found *found, const Bound *bound) {
-  for (int i = 0; i < FINE_ROUNDS && found->fits && !found->settled && is_short(found) && search_is_stuck(found, bound); i++) {
+  for (int i = 0; i < FINE_ROUNDS && found->fits && !found->settled && search_is_short(found) && search_is_stuck(found, bound); i++) {
     const Plan *before = found->plan;
-    renew_effort(s, found);
+    search_renew_some(s, found);
     if (!search_gathers(s, found) || !search_on(s, found->grouping, true, found)) return false;
     if (found->plan == before) break;
   }
@@ -224,7 +159,7 @@ static bool try_finely(Search *s, Found *found, const Bound *bound) {
 }
 
 static bool is_worth_other_moves(const Found *found, const Bound *bound) {
-  return found->fits && !found->settled && exceeds(found, search_is_long(found) ? FAR_FROM_BOUND : WORTH_OTHER_MOVES, bound);
+  return found->fits && !found->settled && search_exceeds(found, search_is_long(found) ? FAR_FROM_BOUND : WORTH_OTHER_MOVES, bound);
 }
 
 /* Its outer choice and units once more. */
@@ -241,7 +176,7 @@ static bool try_elsewhere(Search *s, Candidates *candidates, Found *found) {
   s->brief = true;
   good = good && try_on(s, before_ns, &candidates->least, found);
   s->reversed = good && is_worth_other_moves(found, &candidates->least);
-  if (s->reversed) good = search_is_long(found) && !is_very_far(found, &candidates->least) ? try_as_found(s, found) : candidates_try(s, candidates, found);
+  if (s->reversed) good = search_is_long(found) && !search_is_very_far(found, &candidates->least) ? try_as_found(s, found) : candidates_try(s, candidates, found);
   s->reversed = false;
   s->brief = false;
   return good;
@@ -288,12 +223,12 @@ static bool try_less_apart(Search *s, const Outer *outer, Grouping grouping, con
 static bool try_groupings_apart(Search *s, Found *found, const Bound *least) {
   const Outer outer = found->outer;
   Groupings groupings;
-  if (!found->fits || found->settled || !is_short(found) || !search_is_far(found, least)) return true;
+  if (!found->fits || found->settled || !search_is_short(found) || !search_is_far(found, least)) return true;
   if (!search_groupings(s, &outer, &groupings)) return false;
   s->apart = true;
   bool good = true;
   for (uint32_t g = 0; g < groupings.count && good && search_is_far(found, least); g++) {
-    renew_effort(s, found);
+    search_renew_some(s, found);
     good = search_as(s, &outer, groupings.data[g], found) && try_less_apart(s, &outer, groupings.data[g], least, found);
   }
   s->apart = false;
@@ -307,15 +242,21 @@ bool search_finish(Search *s, Found *found) {
   return true;
 }
 
-bool search_within(Search *s, Candidates *candidates, Found *found) {
+/* Where the plan is not near its bound. */
+static bool try_what_else(Search *s, Candidates *candidates, Found *found) {
   Bound *least = &candidates->least;
+  return try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_grounded(s, candidates, found) &&
+         search_other_sizes(s, candidates, found, least) && search_kept_alike(s, candidates, found, least) && try_lesser_as_found(s, found, least) &&
+         candidates_by_hand(s, candidates, found) && try_finely(s, found, least);
+}
+
+bool search_within(Search *s, Candidates *candidates, Found *found) {
   *found = (Found){0};
   s->searched.count = 0; /* budgets are lessened to the same steps of a grid: what others came to there must not count */
   s->unplaced_ns = 0;
   if (!candidates_try(s, candidates, found)) return false;
-  if (!s->brief && !(try_groupings_apart(s, found, least) && try_elsewhere(s, candidates, found) && try_grounded(s, candidates, found) && try_other_sizes(s, candidates, found, least) &&
-                     try_lesser_as_found(s, found, least) && candidates_by_hand(s, candidates, found) && try_finely(s, found, least)))
-    return false;
+  if (!s->brief && !found->plan && !search_fit(s, candidates, found, &candidates->least)) return false;
+  if (!s->brief && !try_what_else(s, candidates, found)) return false;
   if (found->plan && !search_finish(s, found)) return false;
   found->unplaced_ns = s->unplaced_ns;
   return true;
@@ -389,13 +330,14 @@ static uint64_t listed_bound(const Candidates *candidates, const Outer *outer) {
   return UINT64_MAX;
 }
 
-/* Of its listed units, and of those found, which may be of another size. */
+/* Of its listed units, and of those found, which may be of another size: whichever of them stay gathered. */
 static bool bound_own(Search *s, const Candidates *candidates, Found *found) {
   Inner in;
   found->own_bound_ns = listed_bound(candidates, &found->outer);
   if (found->own_bound_ns <= found->bound.ns) return true;
   if (!inner_open_below(s, s->arena, &found->outer, found->grouping, found->own_bound_ns, &in)) return false;
   if (in.bound.ns < found->own_bound_ns) found->own_bound_ns = in.bound.ns;
+  if (in.bound.ns < found->bound.ns) found->bound = in.bound;
   return true;
 }
 

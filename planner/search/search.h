@@ -40,6 +40,9 @@ typedef struct Outer {
   uint32_t offload;
 } Outer;
 
+/* Which units stay gathered between forward and backward, where that is open. */
+typedef enum { KEEP_FREELY, KEEP_NONE, KEEP_ALL } Keeping;
+
 /* Units of an outer choice that have been searched for a budget, in one way: once more would find the same. */
 typedef struct Searched {
   Outer outer;
@@ -47,6 +50,7 @@ typedef struct Searched {
   const UnitSet *units;
   uint64_t budget;
   bool brief, reversed, apart;
+  Keeping keeping;
 } Searched;
 
 typedef struct Search {
@@ -73,6 +77,7 @@ typedef struct Search {
   PlannerStage stage;
   bool reversed;           /* moves begin with the last class of items */
   bool grounded;           /* results stay on the device, whether they may leave it or not */
+  Keeping keeping;
   bool apart;              /* one grouping as if no other were known */
   uint64_t unplaced_ns;    /* of the best trial that was to be placed within the whole budget, its addresses left out; 0: none was */
   uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */
@@ -143,7 +148,7 @@ bool search_gathers(Search *search, Found *best);
 bool search_by_hand(Search *search, const Outer *outer, Found *best);
 /* Likewise, with units somewhat finer and coarser than these. least: falls to the bound of what is tried. */
 bool search_nearby(Search *search, const Outer *outer, Grouping grouping, Found *best, Bound *least);
-/* Likewise, with units of a third of a block to nine blocks. */
+/* Likewise, with units of all sizes. */
 bool search_all_sizes(Search *search, const Outer *outer, Found *best, Bound *least);
 /* The bound of all sizes of units that these two may try for an outer choice, no further than to `enough`, or of some where that is below
  * it: where it is less than `least`, that falls to it. False after diagnostics. */
@@ -153,11 +158,18 @@ bool search_same_outer(const Outer *a, const Outer *b);
 uint64_t search_grid_step(uint64_t budget, uint64_t to_the_octave);
 /* As much effort as a search begins with. */
 void search_renew(Search *search);
+/* At least a part of it, for what else is tried. */
+void search_renew_some(Search *search, const Found *found);
 /* It fits, so far from the bound that it is worth looking elsewhere; however long that takes. */
 bool search_is_stuck(const Found *found, const Bound *bound);
 bool search_is_far(const Found *found, const Bound *bound);
+bool search_is_very_far(const Found *found, const Bound *bound);
+/* It takes more than `share` of the bound. */
+bool search_exceeds(const Found *found, double share, const Bound *bound);
 /* Its plan has so many instructions that looking once more takes long. */
 bool search_is_long(const Found *found);
+/* So few that it takes hardly any time. */
+bool search_is_short(const Found *found);
 /* The decisions as a placed plan, simulated if it fits. effort: memory_place's. */
 void search_emit(Search *search, Arena *arena, const Inner *inner, const Decisions *decisions, uint64_t *effort, Found *found);
 /* Whether what lies in host memory is more than there is. */

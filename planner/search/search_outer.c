@@ -13,8 +13,6 @@ enum { LOWEST_RUNG = -64, HIGHEST_RUNG = 96 };
 static const int32_t nearby_rungs[] = {-9, -4, -2, 2, 4, 8};
 enum { NEARBY_SIZES = sizeof nearby_rungs / sizeof *nearby_rungs };
 _Static_assert((int)NEARBY_SIZES <= (int)MAX_GROUPINGS, "one Groupings holds them");
-/* Where the best need not be near, all of these are tried, as many at a time. */
-enum { FINEST_TRIED = -20, COARSEST_TRIED = 38, TRIED_EVERY = 2 };
 
 /* --- groupings --------------------------------------------------------------------------------------------------------------- */
 
@@ -98,7 +96,7 @@ bool search_same_outer(const Outer *a, const Outer *b) {
 static bool is_searched(const Search *s, const Inner *in) {
   for (uint32_t i = 0; i < s->searched.count; i++) {
     const Searched *done = &s->searched.data[i];
-    if (done->budget == s->budget && done->brief == s->brief && done->reversed == s->reversed && done->apart == s->apart &&
+    if (done->budget == s->budget && done->brief == s->brief && done->reversed == s->reversed && done->apart == s->apart && done->keeping == s->keeping &&
         done->program == in->program && search_same_outer(&done->outer, &in->outer) && units_equal(done->units, in->units, s->graph))
       return true;
   }
@@ -106,7 +104,7 @@ static bool is_searched(const Search *s, const Inner *in) {
 }
 
 static void note_searched(Search *s, const Inner *in) {
-  vec_push(s->arena, &s->searched, ((Searched){in->outer, in->program, in->units, s->budget, s->brief, s->reversed, s->apart}));
+  vec_push(s->arena, &s->searched, ((Searched){in->outer, in->program, in->units, s->budget, s->brief, s->reversed, s->apart, s->keeping}));
 }
 
 /* --- seeds, moves, plans ---------------------------------------------------------------------------------------------------------- */
@@ -299,13 +297,25 @@ bool search_nearby(Search *s, const Outer *outer, Grouping grouping, Found *best
   return try_sizes(s, outer, &sizes, best, least);
 }
 
+/* The next sizes from `rung` on, of units that differ from those before them. False after diagnostics. */
+static bool list_sizes(Search *s, const Program *program, int32_t *rung, const UnitSet **before, Groupings *out) {
+  out->count = 0;
+  for (; *rung <= HIGHEST_RUNG && out->count < NEARBY_SIZES; ++*rung) {
+    const Grouping size = size_at(program, *rung);
+    const UnitSet *units = search_units(s, program, size);
+    if (!units) return false;
+    if (!*before || !units_equal(*before, units, s->graph)) out->data[out->count++] = size;
+    *before = units;
+  }
+  return true;
+}
+
 bool search_all_sizes(Search *s, const Outer *outer, Found *best, Bound *least) {
   const Program *program = search_program(s, outer->micro_batch);
+  const UnitSet *before = NULL;
+  Groupings sizes = {.count = 1};
   bool good = program != NULL;
-  for (int32_t rung = FINEST_TRIED; good && rung <= COARSEST_TRIED; rung += NEARBY_SIZES * TRIED_EVERY) {
-    Groupings sizes = {.count = NEARBY_SIZES};
-    for (uint32_t i = 0; i < NEARBY_SIZES; i++) sizes.data[i] = size_at(program, rung + (int32_t)i * TRIED_EVERY);
-    good = try_sizes(s, outer, &sizes, best, least);
-  }
+  for (int32_t rung = LOWEST_RUNG; good && sizes.count;)
+    good = list_sizes(s, program, &rung, &before, &sizes) && (!sizes.count || try_sizes(s, outer, &sizes, best, least));
   return good;
 }
