@@ -25,7 +25,13 @@
 #endif
 _Static_assert(FSDPC_NCCL_FOLD >= 2 && (FSDPC_NCCL_FOLD & (FSDPC_NCCL_FOLD - 1)) == 0, "neighbours that are folded are a whole tree");
 
-enum { CHUNK_BYTES = BESIDE_COLLECTIVE_BYTES, CHUNK_ALIGN = 64 }; /* scratch of each of reduce and replicate; elements */
+enum {
+  CHUNK_BYTES = BESIDE_COLLECTIVE_BYTES, /* scratch of each of reduce and replicate */
+  CHUNK_ALIGN = 64,                      /* elements */
+  /* That pieces are exchanged over, a multiprocessor each. Between each two ranks NCCL takes 12 MiB for every one of them, when they first
+   * exchange anything; left to itself it has 32 over NVLink, and so takes 2.6 GiB on each of 8 GPUs (NVIDIA/nccl, issue 1685). */
+  EXCHANGE_CHANNELS = 16
+};
 
 /* One NCCL communicator and the memory in which its operands meet. */
 typedef struct Channel {
@@ -301,23 +307,27 @@ static bool open_window(NcclComm *n, const CudaCommConfig *config, uint64_t *wor
   return true;
 }
 
-/* An NCCL that is older than the header would not understand the whole of a configuration. From 2.29 to 2.31.1 a pair of ranks hangs in
- * its first gather by copy engines (NVIDIA/nccl, issue 2241). */
-static bool takes_windows(const NcclComm *n) {
-  int version = 0;
-  if (n->libs->ncclGetVersion(&version) != ncclSuccess || version < NCCL_VERSION_CODE) return false;
+/* An NCCL that is older than the header would not understand the whole of a configuration. */
+static bool takes_configs(const NcclComm *n, int *version) {
+  return n->libs->ncclGetVersion(version) == ncclSuccess && *version >= NCCL_VERSION_CODE;
+}
+
+/* From 2.29 to 2.31.1 a pair of ranks hangs in its first gather by copy engines (NVIDIA/nccl, issue 2241). */
+static bool takes_windows(const NcclComm *n, int version) {
   return n->host->shard != 2 || version < NCCL_VERSION(2, 29, 0) || version >= NCCL_VERSION(2, 31, 2);
 }
 
 static bool open_channels(NcclComm *n, const CudaCommConfig *config, uint64_t *words) {
   Comm *host = n->host;
   uint32_t position = host->rank % host->shard, replica = host->rank / host->shard;
-  ncclConfig_t gather = NCCL_CONFIG_INITIALIZER;
-  bool windows;
+  ncclConfig_t gather = NCCL_CONFIG_INITIALIZER, reduce = NCCL_CONFIG_INITIALIZER;
+  int version = 0;
+  bool configs = takes_configs(n, &version), windows;
   gather.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-  if (!all_agree(n, words, config->nccl_memory && host->shard > 1 && takes_windows(n), &windows)) return false;
+  reduce.maxCTAs = EXCHANGE_CHANNELS;
+  if (!all_agree(n, words, config->nccl_memory && host->shard > 1 && configs && takes_windows(n, version), &windows)) return false;
   return open_channel(n, &n->gather, replica, position, host->shard, false, windows ? &gather : NULL) &&
-         open_channel(n, &n->reduce, replica, position, host->shard, true, NULL) &&
+         open_channel(n, &n->reduce, replica, position, host->shard, true, configs ? &reduce : NULL) &&
          open_channel(n, &n->replicate, position, replica, host->replicas, host->replicas > 1, NULL) &&
          (!windows || open_window(n, config, words));
 }

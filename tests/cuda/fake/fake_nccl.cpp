@@ -1,7 +1,7 @@
 /* Owns: NCCL between processes on the CPU: what runtime/cuda/cuda_comm_nccl.c calls. Messages go through mailboxes in memory
  * that the ranks share; like NCCL's kernels, an operation runs when its stream reaches it and waits for its peers without
  * keeping other streams from running. All ranks must launch a call from a graph, or none. Sums other than of integers are refused: the
- * runtime adds by itself. */
+ * runtime adds by itself. Nor may pieces be exchanged over as many channels as NCCL takes by itself, which it would do silently. */
 #include "tests/cuda/fake/fake_cuda.h"
 
 #include <nccl.h>
@@ -20,6 +20,7 @@
 namespace {
 
 constexpr int RANKS = 8, PLANES = 6; /* plane 0: the world; one more a split */
+constexpr int CHANNELS = 32, MOST_CHANNELS = 16; /* between each two ranks that send, 12 MiB each: NCCL's own choice, and what there is room for */
 constexpr size_t SLOT_BYTES = 256 * 1024;
 
 struct Slot {
@@ -75,6 +76,7 @@ struct ncclComm {
   unsigned char *window = nullptr; /* its start, and bytes */
   size_t window_bytes = 0;
   bool aborted = false;
+  int channels = CHANNELS;
   bool inside(const void *x, size_t bytes) const {
     return (const unsigned char *)x >= window && (const unsigned char *)x + bytes <= window + window_bytes;
   }
@@ -198,7 +200,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUniqueId in, int r
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t world, int color, int, ncclComm_t *out, ncclConfig_t *) {
+ncclResult_t ncclCommSplit(ncclComm_t world, int color, int, ncclComm_t *out, ncclConfig_t *config) {
   int plane = ++world->splits;
   if (plane >= PLANES) return ncclInvalidUsage;
   world->region->color[plane][world->rank] = color;
@@ -206,11 +208,15 @@ ncclResult_t ncclCommSplit(ncclComm_t world, int color, int, ncclComm_t *out, nc
   *out = new ncclComm{world->region, plane, world->rank, 0, {}, nullptr, 0};
   for (int member : world->members)
     if (world->region->color[plane][member] == color) (*out)->members.push_back(member);
+  if (config != nullptr && config->maxCTAs != NCCL_CONFIG_UNDEF_INT) (*out)->channels = config->maxCTAs;
   return ncclSuccess;
 }
 
 ncclResult_t ncclGroupStart(void) { return group().open = true, ncclSuccess; }
 ncclResult_t ncclGroupEnd(void) {
+  ncclComm_t comm = group().comm;
+  if (comm->members.size() > 1 && comm->channels > MOST_CHANNELS)
+    fprintf(stderr, "fake nccl: ranks send each other pieces over %d channels\n", comm->channels), abort();
   launch(group().comm, group().stream, group().messages, [] {});
   group() = Group();
   return ncclSuccess;
