@@ -18,6 +18,7 @@
 #include "runtime/runtime.h"
 
 #include <cuda_runtime_api.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifndef FSDPC_NCCL_FOLD /* tests have few ranks */
@@ -271,6 +272,16 @@ static bool share(NcclComm *n, uint64_t word, uint64_t *words) {
   return n->host->share(n->host, word, words) == COMM_OK || fail(&n->base.failure, RUN_PEER_FAILED, "another rank failed");
 }
 
+/* Between hosts NCCL up to 2.32 may hang for ever, without an error, in a graph in which a large message that is registered with the network
+ * follows small ones of the same connection, as a large unit's gather follows a norm's (NVIDIA/nccl, issue 2389). Only graphs have it register
+ * anything by itself; who has set the variable knows better. */
+static void keep_unregistered(const NcclComm *n, const CudaCommConfig *config) {
+  int version = 0;
+  bool fixed = n->libs->ncclGetVersion(&version) == ncclSuccess && version >= NCCL_VERSION(2, 33, 0), spans_hosts = false;
+  for (uint32_t r = 0; r < n->host->ranks; r++) spans_hosts = spans_hosts || config->exchange[r] == NULL;
+  if (spans_hosts && !fixed) setenv("NCCL_GRAPH_REGISTER", "0", 0);
+}
+
 /* Rank 0's id reaches the others word by word, whatever joins the hosts. */
 static bool open_world(NcclComm *n, uint64_t *words) {
   union {
@@ -347,6 +358,7 @@ CudaComm *cuda_comm_nccl_open(Arena *arena, const CudaCommConfig *config, Failur
                        .poll = poll_errors,
                        .close = close_comm};
   uint64_t *words = ARENA_ARRAY(arena, uint64_t, n->host->ranks);
+  keep_unregistered(n, config); /* before NCCL looks */
   if (open_world(n, words) && open_channels(n, config, words)) return &n->base;
   *failure = n->base.failure; /* nothing is closed, for that waits for ranks that do not know of the failure: the process ends */
   return NULL;

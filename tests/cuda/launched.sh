@@ -42,14 +42,19 @@ hosts() {
   [ "$got" = "$want" ] || { cat err >&2 && fail "$a + $b ranks, $*: exit code $got, expected $want"; }
 }
 export FAKE_GPUS=2
+export FAKE_NCCL_REGISTERS=$PWD/registers # graphs' operands with the network, which hangs
 for strategy in full_shard no_shard; do
   train one "$model" --ranks 4 --steps 3 --backend cuda --strategy $strategy
+  rm -f registers
   hosts 0 2 2 --metrics two.jsonl --save two --strategy $strategy
+  [ ! -e registers ] || fail 'what graphs hold is registered between hosts'
   said err 'nccl'
   "$compare" metrics two.jsonl one.jsonl 0
   "$compare" weights two/model.safetensors one.weights/model.safetensors
   rm -r two
 done
+NCCL_GRAPH_REGISTER=1 hosts 0 2 2
+[ -e registers ] || fail 'who wants it registered is not heard'
 export FAKE_GPUS=4
 train one "$model" --ranks 4 --steps 3 --backend cuda
 hosts 0 3 1 --metrics two.jsonl
