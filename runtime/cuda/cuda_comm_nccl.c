@@ -239,12 +239,16 @@ static bool poll_errors(CudaComm *base) {
   return true;
 }
 
+/* One that aborts frees memory, which waits for the device, and so for the collectives of those that have not been told yet: a group tells
+ * all before it waits for any (NVIDIA/nccl, issue 1013). */
 static void close_comm(CudaComm *base, bool broken) {
   NcclComm *n = (NcclComm *)base;
   ncclComm_t comms[] = {n->gather.comm, n->reduce.comm, n->replicate.comm, n->world};
   if (n->window != NULL && !broken) n->libs->ncclCommWindowDeregister(n->gather.comm, n->window);
+  if (broken) n->libs->ncclGroupStart();
   for (int i = 0; i < 4; i++)
     if (comms[i] != NULL) (broken ? n->libs->ncclCommAbort : n->libs->ncclCommDestroy)(comms[i]);
+  if (broken) n->libs->ncclGroupEnd();
   cudaFree(n->reduce.scratch);
   cudaFree(n->replicate.scratch);
 }

@@ -15,6 +15,7 @@ for finished in 0 2; do
   # NCCL is asked while time, of which there is more here, is not up.
   FAKE_GPUS=2 FAKE_STUCK=$finished FAKE_NCCL_LOST=1 expect 4 "${run[@]}" --ranks 2
   said err 'rank 1: a collective failed: NCCL: refused by the fake'
+  ! grep 'fake nccl' err || fail 'communicators are closed in another way than NCCL wants'
   # What it has to say is no cause, where another rank says one a little later.
   FAKE_GPUS=2 FAKE_STUCK=$finished FAKE_NCCL_LOST=1 FSDPC_CUDA_TIMEOUT=1 expect 4 "${run[@]}" --ranks 2
   said err 'rank 0: the GPU has not finished step'

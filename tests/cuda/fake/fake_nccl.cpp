@@ -52,10 +52,15 @@ struct Group {
   std::vector<Message> messages;
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
+  std::vector<ncclComm_t> aborted;
 };
 Group &group() {
   static Group only;
   return only;
+}
+int &live() { /* communicators of this process that are neither destroyed nor told to abort */
+  static int count = 0;
+  return count;
 }
 
 size_t bytes_of(ncclDataType_t type) {
@@ -159,13 +164,20 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
 static void need_no_graphs() {
   if (fake_cuda_graphs() > 0) fprintf(stderr, "fake nccl: a graph outlives its communicator\n"), abort();
 }
-/* What is on its way ends, and still refers to the communicator. NCCL's threads serve the other ranks of a host until those abort, too, or
- * are gone. */
+/* NCCL's threads serve the other ranks of a host until those abort, too, or are gone. Then it frees memory, which waits for the device, and
+ * so for the process's other communicators, for ever where these have not been told. */
+static void finish_abort(ncclComm_t comm) {
+  for (int other : comm->members)
+    while (!comm->region->aborted[comm->plane][other] && kill(comm->region->process[other], 0) == 0) usleep(100);
+  if (live() > 0) fprintf(stderr, "fake nccl: a communicator aborts alone, and waits for others\n"), abort();
+}
+/* What is on its way ends, and still refers to the communicator. */
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   need_no_graphs();
   comm->aborted = comm->region->aborted[comm->plane][comm->rank] = true;
-  for (int other : comm->members)
-    while (!comm->region->aborted[comm->plane][other] && kill(comm->region->process[other], 0) == 0) usleep(100);
+  live()--;
+  if (group().open) group().aborted.push_back(comm);
+  else finish_abort(comm);
   return ncclSuccess;
 }
 /* Meets the other ranks, and would wait for ever for those that do not come. FAKE_NCCL_MET: a file that is there once one waits. */
@@ -176,6 +188,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   comm->region->left[comm->plane]++;
   need_no_graphs();
   while (comm->region->left[comm->plane] < comm->region->arrived[comm->plane]) usleep(100);
+  live()--;
   return delete comm, ncclSuccess;
 }
 
@@ -202,6 +215,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUniqueId in, int r
   void *region = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(Region), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (region == MAP_FAILED || ranks > RANKS) return ncclSystemError;
   *out = new ncclComm{(Region *)region, 0, rank, 0, {}, nullptr, 0};
+  live()++;
   for (int i = 0; i < ranks; i++) (*out)->members.push_back(i);
   (*out)->region->process[rank] = getpid();
   meet((*out)->region, 0, ranks);
@@ -214,6 +228,7 @@ ncclResult_t ncclCommSplit(ncclComm_t world, int color, int, ncclComm_t *out, nc
   world->region->color[plane][world->rank] = color;
   meet(world->region, plane, (int)world->members.size());
   *out = new ncclComm{world->region, plane, world->rank, 0, {}, nullptr, 0};
+  live()++;
   for (int member : world->members)
     if (world->region->color[plane][member] == color) (*out)->members.push_back(member);
   if (config != nullptr && config->maxCTAs != NCCL_CONFIG_UNDEF_INT) (*out)->channels = config->maxCTAs;
@@ -223,9 +238,10 @@ ncclResult_t ncclCommSplit(ncclComm_t world, int color, int, ncclComm_t *out, nc
 ncclResult_t ncclGroupStart(void) { return group().open = true, ncclSuccess; }
 ncclResult_t ncclGroupEnd(void) {
   ncclComm_t comm = group().comm;
-  if (comm->members.size() > 1 && comm->channels > MOST_CHANNELS)
+  if (comm != nullptr && comm->members.size() > 1 && comm->channels > MOST_CHANNELS)
     fprintf(stderr, "fake nccl: ranks send each other pieces over %d channels\n", comm->channels), abort();
-  launch(group().comm, group().stream, group().messages, [] {});
+  if (comm != nullptr) launch(comm, group().stream, group().messages, [] {});
+  for (ncclComm_t lost : group().aborted) finish_abort(lost);
   group() = Group();
   return ncclSuccess;
 }
