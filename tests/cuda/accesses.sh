@@ -18,7 +18,7 @@ adafactor:update_kernel<float, bf16         stores        the same
 attention:forward_kernel<(bf16|f16),        loads,stores  four elements of 16 bits, in arithmetic of f32: shapes that tensor cores do not take
 attention_bwd:(query|key)_kernel<(bf16|f16) loads,stores  the same
 attention_bwd:delta_kernel<                 stores        one number for eight threads
-attention_hopper:prepare_kernel<            stores        two numbers for eight threads
+attention_hopper_bwd:prepare_kernel<        stores        two numbers for eight threads
 loss:sum_kernel\(                           loads,stores  one number a row
 narrow:narrow_forward_kernel<               stores        one number a row and output
 norm:piece_kernel<                          loads,stores  a thread a column, or few threads would be left
