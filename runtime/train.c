@@ -100,7 +100,8 @@ static uint64_t hash_options(const TrainJob *job) {
   const uint64_t numbers[] = {job->steps,        options->save_every,       options->eval_every,
                               job->eval_batches, options->save_dir != NULL, train_wants_times(options),
                               environment_setting(SETTING_FSDPC_NCCL_SUM),   environment_setting(SETTING_FSDPC_CUDA_COMM),
-                              environment_setting(SETTING_FSDPC_CUDA_GRAPH), environment_setting(SETTING_FSDPC_CUDA_SYNC)};
+                              environment_setting(SETTING_FSDPC_CUDA_GRAPH), environment_setting(SETTING_FSDPC_CUDA_SYNC),
+                              environment_setting(SETTING_FSDPC_CUDA_ATTENTION)};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = hash_word(hash, numbers[i]);
   hash = hash_text(hash, options->init_path);
   return hash_text(hash, options->save_dir);
