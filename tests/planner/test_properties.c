@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { MODELS = 10 }; /* unless the command line says otherwise */
+enum { MODELS = 12 }; /* unless the command line says otherwise */
 
 typedef struct Case {
   Arena *arena;
