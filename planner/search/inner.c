@@ -11,15 +11,12 @@ enum { LONG_TO_SEED = 4000 };
 
 /* --- what is pinned ----------------------------------------------------------------------------------------------------- */
 
-static bool in_gathers(const Inner *in) { return in->world.shard > 1 || (in->outer.offload & OFFLOAD_PARAMETERS); }
-
 static void pin_units(Inner *in) {
   const PlanSettings *settings = in->search->settings;
   const Keeping keeping = in->search->keeping;
   uint32_t units = in->units->units.count;
   bool all = settings->strategy == STRATEGY_SHARD_GRAD_OP || settings->reshard == 0 || keeping == KEEP_ALL, *keep = ARENA_ARRAY(in->arena, bool, units);
-  in->keep_free = settings->strategy != STRATEGY_SHARD_GRAD_OP && settings->reshard == SETTING_AUTO && in_gathers(in) &&
-                  !in->outer.gather_once && keeping == KEEP_FREELY;
+  in->keep_free = keeping == KEEP_FREELY && search_kept_is_open(in->search, &in->outer);
   for (uint32_t u = 0; u < units; u++) {
     int32_t pinned = in->units->units.data[u].reshard;
     keep[u] = pinned == SETTING_AUTO ? all : !pinned;
@@ -179,7 +176,7 @@ void inner_set_budget(Inner *in, uint64_t budget) {
 
 static uint64_t largest_unit(const Inner *in) {
   uint64_t most = 0;
-  for (uint32_t u = 0; u < in->units->units.count && in_gathers(in); u++)
+  for (uint32_t u = 0; u < in->units->units.count && outer_gathers(&in->outer); u++)
     if (in->figures[u].full_bytes > most) most = in->figures[u].full_bytes;
   return most;
 }

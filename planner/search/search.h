@@ -40,6 +40,9 @@ typedef struct Outer {
   uint32_t offload;
 } Outer;
 
+/* Whether units are gathered at all: from other ranks, or from host memory. */
+static inline bool outer_gathers(const Outer *outer) { return outer->shard > 1 || (outer->offload & OFFLOAD_PARAMETERS); }
+
 /* Which units stay gathered between forward and backward, where that is open. */
 typedef enum { KEEP_FREELY, KEEP_NONE, KEEP_ALL } Keeping;
 
@@ -77,7 +80,7 @@ typedef struct Search {
   PlannerStage stage;
   bool reversed;           /* moves begin with the last class of items */
   bool grounded;           /* results stay on the device, whether they may leave it or not */
-  Keeping keeping;
+  Keeping keeping;         /* of units, where that is open */
   bool apart;              /* one grouping as if no other were known */
   uint64_t unplaced_ns;    /* of the best trial that was to be placed within the whole budget, its addresses left out; 0: none was */
   uint64_t placing;        /* effort left for memory_place: some 0.5 s where nothing but placing is hard */
@@ -105,6 +108,9 @@ typedef struct Found {
 
 /* A budget of more than any device has, so that nothing is given up for memory. */
 #define UNLIMITED_BYTES ((uint64_t)1 << 50)
+
+/* Of a model up to which it is planned in no time. */
+enum { FEW_OPERATORS = 300 };
 
 enum { MAX_GROUPINGS = 8, PLACING_EFFORT = 450000000, PAIRING_EFFORT = 32000000 };
 
@@ -194,6 +200,8 @@ const Prepared *search_prepare(Search *search, int64_t micro_batch);
 const Program *search_program(Search *search, int64_t micro_batch);
 /* Of a program that has been prepared; NULL after diagnostics. */
 const UnitSet *search_units(Search *search, const Program *program, Grouping grouping);
+/* Whether the settings leave open which units stay gathered. */
+bool search_kept_is_open(const Search *search, const Outer *outer);
 /* Whether results may go to host memory. */
 bool search_movable(const Search *search);
 /* Whether these settings let state go there unasked. Adafactor's update is not made for it. */

@@ -9,7 +9,7 @@
 
 /* Budgets that people name are multiples of these, and so anchors themselves. Between them some memory is left over: less so for models that
  * are planned in no time. */
-enum { CELLS_AN_OCTAVE = 64, FINER_CELLS = 256, FEW_OPERATORS = 300, MOST_IN_A_CELL = 16 };
+enum { CELLS_AN_OCTAVE = 64, FINER_CELLS = 256, MOST_IN_A_CELL = 16 };
 /* Neighbouring anchors' bounds differ by little more than this. */
 static const double FALLS = 0.002;
 /* The plan without a limit is ample where it comes so near its bound. */

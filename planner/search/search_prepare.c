@@ -11,6 +11,10 @@ bool search_may_offload(const Search *s, const PlanSettings *settings) {
   return settings->offload == SETTING_AUTO && offers_host(s) && s->graph->recipe.optimizer != OPTIMIZER_ADAFACTOR;
 }
 
+bool search_kept_is_open(const Search *s, const Outer *outer) {
+  return s->settings->strategy != STRATEGY_SHARD_GRAD_OP && s->settings->reshard == SETTING_AUTO && outer_gathers(outer) && !outer->gather_once;
+}
+
 bool search_movable(const Search *s) {
   if (s->grounded) return false;
   return s->settings->offload == SETTING_AUTO ? offers_host(s) : (s->settings->offload & OFFLOAD_ACTIVATIONS) != 0;

@@ -7,8 +7,6 @@ static const double WORTH_OTHER_SIZES = 1.01;
 static const double NEAR_FOUND = 1.05;
 /* Units of nearby sizes are tried where a plan is stuck, around what is found, until that does not change. */
 enum { NEARBY_ROUNDS = 4 };
-/* Of a model up to which all that may fit is tried where nothing listed does: of longer ones it would be little more, and take long. */
-enum { FEW_OPERATORS = 300 };
 
 /* --- sizes ------------------------------------------------------------------------------------------------------------------------- */
 
@@ -89,10 +87,6 @@ bool search_other_sizes(Search *s, const Candidates *candidates, Found *found, B
 
 /* --- units kept alike -------------------------------------------------------------------------------------------------------------- */
 
-static bool is_open(const Search *s, const Outer *outer) {
-  return s->settings->reshard == SETTING_AUTO && s->settings->strategy != STRATEGY_SHARD_GRAD_OP && outer->shard > 1 && !outer->gather_once;
-}
-
 static uint64_t best_ns(const Found *found) { return found->plan ? found->sim.step_ns : UINT64_MAX; }
 
 /* In units of whatever sizes are open. */
@@ -106,7 +100,7 @@ static bool try_sizes_alike(Search *s, const Outer *outer, Found *found, Bound *
 static bool try_alike(Search *s, const Candidates *candidates, Found *found, Bound *least) {
   for (uint32_t i = 0; i < candidates->count && search_is_far(found, least); i++) {
     const Outer *outer = &candidates->data[i].outer;
-    if (!is_open(s, outer)) continue;
+    if (!search_kept_is_open(s, outer)) continue;
     search_renew_some(s, found);
     if (!try_sizes_alike(s, outer, found, least)) return false;
   }
@@ -130,11 +124,12 @@ static bool fit_any(Search *s, const Candidates *candidates, Found *found, Bound
   bool good = true;
   for (uint32_t i = 0; i < candidates->count && good && !found->plan; i++) {
     const Outer *outer = &candidates->data[i].outer;
-    if (s->keeping == KEEP_FREELY ? s->settings->wrap == WRAP_AUTO : is_open(s, outer)) good = try_sizes_alike(s, outer, found, least);
+    if (s->keeping == KEEP_FREELY ? s->settings->wrap == WRAP_AUTO : search_kept_is_open(s, outer)) good = try_sizes_alike(s, outer, found, least);
   }
   return good;
 }
 
+/* Of longer models it would be little more, and take long. */
 bool search_fit(Search *s, const Candidates *candidates, Found *found, Bound *least) {
   static const Keeping ways[] = {KEEP_FREELY, KEEP_NONE, KEEP_ALL};
   bool good = true;

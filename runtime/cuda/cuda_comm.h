@@ -33,7 +33,8 @@ struct CudaComm {
 typedef struct CudaCommConfig {
   const CudaLibs *libs;           /* NCCL's part loaded, for cuda_comm_nccl_open */
   Comm *host;                     /* for its numbers, share and barrier */
-  unsigned char *const *exchange; /* memory that every rank of this host sees, one block of CUDA_EXCHANGE_BYTES a rank, zeroed; of others NULL */
+  unsigned char *const *exchange; /* memory that every rank of this host sees, one block of CUDA_EXCHANGE_BYTES a rank, zeroed */
+  bool spans_hosts;               /* some ranks are on other hosts, and have no block here */
   unsigned char *arena;           /* own, on the device: the start of an allocation */
   uint64_t arena_bytes;           /* the same on every rank */
   bool nccl_memory;               /* the arena is from ncclMemAlloc */

@@ -281,9 +281,8 @@ static bool share(NcclComm *n, uint64_t word, uint64_t *words) {
  * anything by itself; who has set the variable knows better. */
 static void keep_unregistered(const NcclComm *n, const CudaCommConfig *config) {
   int version = 0;
-  bool fixed = n->libs->ncclGetVersion(&version) == ncclSuccess && version >= NCCL_VERSION(2, 33, 0), spans_hosts = false;
-  for (uint32_t r = 0; r < n->host->ranks; r++) spans_hosts = spans_hosts || config->exchange[r] == NULL;
-  if (spans_hosts && !fixed) setenv("NCCL_GRAPH_REGISTER", "0", 0);
+  bool fixed = n->libs->ncclGetVersion(&version) == ncclSuccess && version >= NCCL_VERSION(2, 33, 0);
+  if (config->spans_hosts && !fixed) setenv("NCCL_GRAPH_REGISTER", "0", 0);
 }
 
 /* Rank 0's id reaches the others word by word, whatever joins the hosts. */

@@ -349,7 +349,7 @@ static bool choose_comm(CudaBackend *cuda, Failure *failure) {
 }
 
 static bool open_comm(CudaBackend *cuda, Arena *arena, Failure *failure) {
-  CudaCommConfig config = {&cuda->libs, cuda->config.host, cuda->config.exchange, cuda->arena, cuda->arena_bytes,
+  CudaCommConfig config = {&cuda->libs, cuda->config.host, cuda->config.exchange, spans_hosts(&cuda->config), cuda->arena, cuda->arena_bytes,
                            cuda->nccl_memory};
   if (cuda->config.plan->world.ranks == 1) return true;
   cuda->machine.comm =
