@@ -1,19 +1,24 @@
 /* Owns: addresses. Persistent buffers lie at the bottom of the arena, the others above: as a stack with the brief ones hung
- * from the top (memory_stack.c), and where that does not reach the goal by offline best fit, each into the tightest gap
- * left by those that are live at the same time, in several orders (memory_order.c), from where memory is tightest
- * (memory_core.c), and level by level (memory_levels.c). The best is kept.
+ * from the top (memory_stack.c), of which what ends too high is placed again (memory_repair.c), and where that does not reach the
+ * goal by offline best fit, each into the tightest gap left by those that are live at the same time, in several orders
+ * (memory_order.c), from where memory is tightest (memory_core.c), and level by level (memory_levels.c). The best is kept.
  *
  * requires: first and last of every buffer. provides: offsets, arena_bytes. The excess over max_live_bytes is what
  * fragmentation costs. */
 #include "base/checked.h"
 #include "planner/place/memory_core.h"
 #include "planner/place/memory_levels.h"
+#include "planner/place/memory_repair.h"
 #include "planner/place/memory_stack.h"
 #include "planner/place/place.h"
+
+#include <string.h>
 
 /* Beyond so many buffers the orders come last, and looking from where memory is tightest has a share of the effort that is left, since each
  * takes long: what that reaches, it nearly always reaches soon. Beyond so many more only the fast way is tried: both are quadratic. */
 enum { FEW_BUFFERS = 4000, ORDER_BUFFERS = 8000, SHARE_FOR_MANY = 32 };
+/* Where no more end above the goal, they are placed again. */
+enum { FEW_ABOVE = 16 };
 
 /* The segment's first instruction of backward; its end when there is none. */
 static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
@@ -47,9 +52,28 @@ static void list_buffers(Plan *plan, const PlanSegment *segment, Placing *p) {
     if (lives_in(&plan->bufs.data[b], segment)) placing_add(p, &plan->bufs.data[b]);
 }
 
+/* Only the fast way does without gaps. */
+static void need_gaps(Placing *p, Arena *scratch) {
+  if (p->gaps) return;
+  Gaps *gaps = ARENA_NEW(scratch, Gaps);
+  gaps_open(gaps, scratch, p->count);
+  placing_prepare(scratch, p, p->count, gaps);
+}
+
+/* Places the few again that end above the goal, of buffers that have addresses. */
+static void mend(Placing *p, Arena *scratch) {
+  if (p->count > ORDER_BUFFERS || placing_above(p) > FEW_ABOVE) return;
+  Placing part;
+  need_gaps(p, scratch);
+  placing_open(scratch, &part, p->count, p->base, p->goal);
+  placing_prepare(scratch, &part, p->count, p->gaps);
+  memory_repair(p, &part);
+  placing_keep(p, placing_end(p));
+}
+
 /* The fast way in either order; then in both, hung from as much lower as they ended too high, if all that is live at once still
  * fits there: what finds no gap, and lies above the rest, then ends below the goal. */
-static void place_fast(Plan *plan, StackInput input, uint64_t least, Placing *p) {
+static void place_fast(Plan *plan, StackInput input, uint64_t least, Placing *p, Arena *scratch) {
   static const StackOrder orders[] = {STACK_BY_AREA, STACK_BY_SIZE}; /* the first one reaches the goal more often */
   enum { ORDERS = sizeof orders / sizeof *orders };
   for (uint32_t i = 0; i < 2 * ORDERS && !placing_done(p); i++) {
@@ -58,33 +82,37 @@ static void place_fast(Plan *plan, StackInput input, uint64_t least, Placing *p)
     if (i == ORDERS) input.top -= excess;
     input.order = orders[i % ORDERS];
     placing_keep(p, memory_stack(plan, &input));
+    if (!placing_done(p) && p->goal >= least) mend(p, scratch);
   }
 }
 
-static void open_gaps(Placing *p, Arena *scratch) {
-  Gaps *gaps = ARENA_NEW(scratch, Gaps);
-  gaps_open(gaps, scratch, p->count);
-  placing_prepare(scratch, p, p->count, gaps);
-}
-
 static void place_many(Plan *plan, const StackInput *input, uint64_t least, uint64_t *effort, Placing *p, Arena *scratch) {
-  place_fast(plan, *input, least, p);
+  place_fast(plan, *input, least, p, scratch);
   if (placing_done(p) || p->goal < least || p->count > ORDER_BUFFERS) return;
   const uint64_t most = *effort / SHARE_FOR_MANY;
   uint64_t left = most;
-  open_gaps(p, scratch);
+  need_gaps(p, scratch);
   memory_core(p, &left);
   *effort -= most - left;
   if (!placing_done(p)) place_by_orders(p);
 }
 
+/* Mending the stack comes after what places all anew, which waits less often for addresses. */
 static void place_few(Plan *plan, const StackInput *input, uint64_t least, uint64_t *effort, Placing *p, Arena *scratch) {
   placing_keep(p, memory_stack(plan, input));
   if (placing_done(p)) return;
-  open_gaps(p, scratch);
+  const uint64_t stacked = p->bytes;
+  uint64_t *stack = ARENA_ARRAY(scratch, uint64_t, p->count);
+  memcpy(stack, p->offsets, p->count * sizeof *stack);
+  need_gaps(p, scratch);
   place_by_orders(p);
-  if (p->goal >= least && !placing_done(p)) memory_core(p, effort);
-  if (p->goal >= least && !placing_done(p)) memory_levels(p, effort);
+  if (placing_done(p) || p->goal < least) return;
+  memory_core(p, effort);
+  if (!placing_done(p) && *effort && stacked != UINT64_MAX) {
+    placing_set(p, stack);
+    mend(p, scratch);
+  }
+  if (!placing_done(p)) memory_levels(p, effort);
 }
 
 /* Buffers live within one segment, so each segment has the arena above `base` to itself. least: what is live there at most, with

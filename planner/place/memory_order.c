@@ -92,14 +92,36 @@ bool placing_done(const Placing *p) {
   return p->bytes <= p->goal;
 }
 
+uint64_t placing_end(const Placing *p) {
+  uint64_t end = p->base;
+  for (uint32_t i = 0; i < p->count; i++)
+    if (placed_end(p->all[i]) > end) end = placed_end(p->all[i]);
+  return end;
+}
+
+uint32_t placing_above(const Placing *p) {
+  uint32_t above = 0;
+  for (uint32_t i = 0; i < p->count; i++) above += placed_end(p->all[i]) > p->goal;
+  return above;
+}
+
 void placing_keep(Placing *p, uint64_t bytes) {
   if (bytes >= p->bytes) return;
   p->bytes = bytes;
   for (uint32_t i = 0; i < p->count; i++) p->offsets[i] = p->all[i]->offset;
 }
 
-void placing_restore(const Placing *p) {
-  for (uint32_t i = 0; i < p->count; i++) p->all[i]->offset = p->offsets[i];
+void placing_set(const Placing *p, const uint64_t *offsets) {
+  for (uint32_t i = 0; i < p->count; i++) p->all[i]->offset = offsets[i];
+}
+
+void placing_restore(const Placing *p) { placing_set(p, p->offsets); }
+
+void placing_widen(const Placing *p, uint32_t count, int32_t *first, int32_t *last) {
+  int32_t length = p->last - p->first,
+          margin = p->count > count ? (int32_t)((double)length * count / p->count / 2) + 1 : length;
+  *first = *first - p->first > margin ? *first - margin : p->first;
+  *last = p->last - *last > margin ? *last + margin : p->last;
 }
 
 /* Where the pieces end in this order; offsets are set. UINT64_MAX: at `limit` or above. */

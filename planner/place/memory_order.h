@@ -38,10 +38,16 @@ void placing_aim(Placing *placing, int32_t first, int32_t last);
 void placing_add(Placing *placing, PlanBuf *buf);
 void placing_fix(Placing *placing, const PlanBuf *buf);
 bool placing_done(const Placing *placing);
+/* Where the last of all buffers ends; how many end above the goal. */
+uint64_t placing_end(const Placing *placing);
+uint32_t placing_above(const Placing *placing);
+/* Makes [first, last] as many instructions more as hold about `count` buffers. */
+void placing_widen(const Placing *placing, uint32_t count, int32_t *first, int32_t *last);
 /* Keeps the offsets that buffers have now, which end at `bytes`, if that is the best yet; sets those of the
  * best. */
 void placing_keep(Placing *placing, uint64_t bytes);
 void placing_restore(const Placing *placing);
+void placing_set(const Placing *placing, const uint64_t *offsets);
 
 /* Each tries until the goal is reached, and keeps the best. At least one way is tried.
  * effort: entries of `gaps` that may be looked at. */
@@ -51,5 +57,7 @@ void place_by_blame(Placing *placing, uint64_t effort);
 void place_once(Placing *placing);
 
 uint64_t placed_end(const PlanBuf *buf);
+
+static inline bool placing_meets(const PlanBuf *buf, int32_t first, int32_t last) { return buf->first <= last && buf->last >= first; }
 
 #endif

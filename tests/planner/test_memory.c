@@ -2,6 +2,7 @@
  * the quick ways miss. */
 #include "base/checked.h"
 #include "planner/place/memory_levels.h"
+#include "planner/place/memory_repair.h"
 #include "planner/place/place.h"
 
 #include <setjmp.h>
@@ -116,7 +117,8 @@ static void effort_reaches_goals_that_the_quick_ways_miss(void **state) {
 static void cut(Made *m, uint32_t low, uint32_t high, int32_t first, int32_t last) {
   const bool wide = high - low > 20 + pick(m, 30), is_long = last - first > 6 + (int32_t)pick(m, 10);
   if (!wide && !is_long) {
-    PlanBuf buf = {.class = BUF_ACTIVATION, .bytes = (uint64_t)(high - low) * PLAN_ALIGN_BYTES, .first = first, .last = last, .unit = PLAN_NONE};
+    const uint64_t offset = low * PLAN_ALIGN_BYTES, bytes = (high - low) * PLAN_ALIGN_BYTES;
+    PlanBuf buf = {.class = BUF_ACTIVATION, .offset = offset, .bytes = bytes, .first = first, .last = last, .unit = PLAN_NONE};
     vec_push(m->arena, &m->plan.bufs, buf);
   } else if (wide && (!is_long || pick(m, 2))) {
     const uint32_t at = low + 1 + pick(m, high - low - 1);
@@ -129,18 +131,24 @@ static void cut(Made *m, uint32_t low, uint32_t high, int32_t first, int32_t las
   }
 }
 
+enum { FULL_BYTES = 100, FULL_INSTRS = 40 };
+
+/* Of full memory; nothing is placed by it yet. */
+static void open_full(Made *m, uint64_t seed, Gaps *gaps, Placing *p) {
+  *m = (Made){.arena = arena_new(), .state = seed};
+  cut(m, 0, FULL_BYTES, 0, FULL_INSTRS - 1);
+  gaps_open(gaps, m->arena, m->plan.bufs.count);
+  placing_open(m->arena, p, m->plan.bufs.count, 0, FULL_BYTES * PLAN_ALIGN_BYTES);
+  placing_prepare(m->arena, p, m->plan.bufs.count, gaps);
+  placing_aim(p, 0, FULL_INSTRS - 1);
+  for (uint32_t b = 0; b < m->plan.bufs.count; b++) placing_add(p, &m->plan.bufs.data[b]);
+}
+
 static bool fills_up(Made *m, uint64_t seed) {
-  enum { BYTES = 100, INSTRS = 40 };
   uint64_t effort = 450000000;
   Gaps gaps;
   Placing p;
-  *m = (Made){.arena = arena_new(), .state = seed};
-  cut(m, 0, BYTES, 0, INSTRS - 1);
-  gaps_open(&gaps, m->arena, m->plan.bufs.count);
-  placing_open(m->arena, &p, m->plan.bufs.count, 0, BYTES * PLAN_ALIGN_BYTES);
-  placing_prepare(m->arena, &p, m->plan.bufs.count, &gaps);
-  placing_aim(&p, 0, INSTRS - 1);
-  for (uint32_t b = 0; b < m->plan.bufs.count; b++) placing_add(&p, &m->plan.bufs.data[b]);
+  open_full(m, seed, &gaps, &p);
   memory_levels(&p, &effort);
   assert_true(effort < 450000000);
   if (!placing_done(&p)) return false;
@@ -164,8 +172,49 @@ static void levels_fill_memory_that_is_full(void **state) {
   assert_true(filled > SEGMENTS / 2);
 }
 
+/* One after the other, above the goal. */
+static void lift(Made *m, uint32_t buffers, uint64_t goal) {
+  uint64_t top = goal;
+  for (uint32_t i = 0; i < buffers; i++) {
+    PlanBuf *buf = &m->plan.bufs.data[pick(m, m->plan.bufs.count)];
+    if (buf->offset >= goal) continue;
+    buf->offset = top;
+    top += round_up(buf->bytes, PLAN_ALIGN_BYTES);
+  }
+}
+
+/* Whether those that were lifted are below the goal again; nothing overlaps in any case. */
+static bool is_repaired(Made *m, uint64_t seed, uint32_t lifted) {
+  Gaps gaps;
+  Placing p, part;
+  open_full(m, seed, &gaps, &p);
+  placing_open(m->arena, &part, p.count, p.base, p.goal);
+  placing_prepare(m->arena, &part, p.count, &gaps);
+  lift(m, lifted, p.goal);
+  assert_true(placing_above(&p) > 0);
+  memory_repair(&p, &part);
+  m->plan.arena_bytes = placing_end(&p);
+  assert_placed(&m->plan);
+  assert_int_equal(placing_above(&p) == 0, m->plan.arena_bytes <= p.goal);
+  return placing_above(&p) == 0;
+}
+
+static void what_ends_too_high_is_placed_again(void **state) {
+  (void)state;
+  static const uint32_t lifted[] = {1, 8, 16};
+  uint32_t repaired[3] = {0};
+  for (uint64_t seed = 1; seed <= SEGMENTS; seed++)
+    for (uint32_t i = 0; i < 3; i++) {
+      Made m;
+      repaired[i] += is_repaired(&m, seed, lifted[i]);
+      arena_free(m.arena);
+    }
+  print_message("1, 8 and 16 above full memory: repaired %u, %u and %u of %d segments\n", repaired[0], repaired[1], repaired[2], SEGMENTS);
+  for (uint32_t i = 0; i < 3; i++) assert_true(repaired[i] > SEGMENTS / 3);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(levels_fill_memory_that_is_full), cmocka_unit_test(nothing_overlaps_whatever_the_effort),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_ends_too_high_is_placed_again), cmocka_unit_test(levels_fill_memory_that_is_full), cmocka_unit_test(nothing_overlaps_whatever_the_effort),
                                      cmocka_unit_test(effort_reaches_goals_that_the_quick_ways_miss)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
