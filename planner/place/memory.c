@@ -18,7 +18,7 @@
  * takes long: what that reaches, it nearly always reaches soon. Beyond so many more only the fast way is tried: both are quadratic. */
 enum { FEW_BUFFERS = 4000, ORDER_BUFFERS = 8000, SHARE_FOR_MANY = 32 };
 /* Where no more end above the goal, they are placed again. */
-enum { FEW_ABOVE = 16 };
+enum { FEW_ABOVE = 6 };
 
 /* The segment's first instruction of backward; its end when there is none. */
 static int32_t find_turn(const Plan *plan, const PlanSegment *segment) {
