@@ -94,7 +94,7 @@ static RowOps choose_rows(Arena *scratch, const BoundInput *in, const Runs *item
 static double most_ns_a_byte(const Row *row) {
   double most = 0;
   for (uint32_t i = 0; i < row->items.count; i++)
-    most = fmax(most, row->items.data[i].away / row->items.data[i].bytes);
+    if (!row->items.data[i].beside) most = fmax(most, row->items.data[i].away / row->items.data[i].bytes);
   return most;
 }
 

@@ -65,6 +65,12 @@ static void offer_item(const Terms *t, const Row *row, Offer *offer, Weights w, 
   }
   double again = again_cost(t, slice, w), away = away_cost(t, slice, w);
   bool leaves = slice->away > 0 && away < again;
+  if (slice->beside) { /* what running it again costs more than its being away, by which it stays */
+    offer->cost = leaves ? again - away : 0;
+    offer->slope = leaves ? again_cost(t, slice, slope) - away_cost(t, slice, slope) : 0;
+    offer->again = leaves;
+    return;
+  }
   offer->cost = leaves ? away : again;
   offer->slope = leaves ? away_cost(t, slice, slope) : again_cost(t, slice, slope);
   offer->again = !leaves && again > 0 && slice->bytes < NEVER;

@@ -21,7 +21,8 @@ static bool as_much(double x, double y) { return fabs(x - y) <= ALIKE * x; }
 
 /* They are worth as much a byte, whatever the weights and pair of terms. */
 static bool alike(const Slice *x, const Slice *y) {
-  return as_much(x->ns * y->bytes, y->ns * x->bytes) && as_much(x->away * y->bytes, y->away * x->bytes) && x->rests == y->rests;
+  return as_much(x->ns * y->bytes, y->ns * x->bytes) && as_much(x->away * y->bytes, y->away * x->bytes) && x->beside == y->beside &&
+         x->rests == y->rests;
 }
 
 static Slice together(Slice x, const Slice *y) {
@@ -58,15 +59,29 @@ static int32_t needed_until(const Flow *flow, const Item *item) {
   return until;
 }
 
+/* One of an item, as another that differs in what it holds. What is away beside results that stay is told apart from these: of an item that is
+ * kept, away or run again neither costs more than the item does. */
+static void add_item(const Program *program, const Item *item, Slice slice, Slices *out) {
+  const int32_t moved = program->flow.moved[item->op];
+  const double bytes = slice.bytes, moved_bytes = slice.away > 0 ? (double)program->flow.value_bytes[moved] : bytes;
+  slice.bytes = fmin(bytes, moved_bytes);
+  out->data[out->count++] = slice;
+  if (bytes <= moved_bytes) return;
+  slice.bytes = bytes - moved_bytes;
+  slice.beside = true;
+  out->data[out->count++] = slice;
+}
+
 Runs slices_of_operators(Arena *arena, const Program *program, const Items *items, const Items *again, bool copies_beside) {
-  Slices out = {ARENA_ARRAY(arena, Slice, items->count + again->count), 0};
+  Slices out = {ARENA_ARRAY(arena, Slice, 2 * (size_t)items->count + again->count), 0};
   for (uint32_t i = 0; i < items->count; i++) {
     const Item *item = &items->data[i];
-    out.data[out.count++] = (Slice){.bytes = (double)item->bytes,
-                                    .ns = item->held ? NEVER : (double)item->least_ns,
-                                    .away = (double)item->away_ns,
-                                    .link = copies_beside,
-                                    .until = needed_until(&program->flow, item)};
+    const Slice slice = {.bytes = (double)item->bytes,
+                         .ns = item->held ? NEVER : (double)item->least_ns,
+                         .away = (double)item->away_ns,
+                         .link = copies_beside,
+                         .until = needed_until(&program->flow, item)};
+    add_item(program, item, slice, &out);
   }
   for (uint32_t i = 0; i < again->count; i++)
     out.data[out.count++] =

@@ -10,6 +10,7 @@ typedef struct Slice {
   double bytes, ns; /* what keeping takes and saves */
   double away;      /* or the time that a copy to the host, or from it, needs; 0: it cannot go there */
   bool link;        /* copies take the host link's time, else that of compute */
+  bool beside;      /* results that stay where another one of the same op is away: to be given up by running it again alone */
   bool rests;       /* a gradient on its way: compute rests for ns where it is not live */
   int32_t until;    /* the first backward op that has it live anyway */
 } Slice;

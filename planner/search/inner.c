@@ -236,6 +236,21 @@ static void seed_moves(Inner *in, Trial *trial, bool more) {
     }
 }
 
+/* Everything away that may be, as far as host memory goes, and nothing of that run again; but what leaves results on the device beside the one
+ * that goes, such as a norm's statistics, if that is asked for. */
+static void start_away_from(const Inner *in, bool but_beside, Trial *trial) {
+  uint64_t bytes = 0;
+  inner_start_from(in, in->base.away, trial);
+  for (uint32_t i = 0; i < in->items.operators.count; i++) {
+    const Item *item = item_at(&in->items, i);
+    const uint64_t moved = item->away_ns ? in->program->flow.value_bytes[in->program->flow.moved[item->op]] : 0;
+    if (!moved || moved > in->host_room - bytes || (but_beside && !item->held && item->bytes > moved)) continue;
+    bytes += moved;
+    trial->away[item->op] = true;
+    item_set_again(item, false, trial->recompute);
+  }
+}
+
 /* Whether it fits where compute may run ahead of reductions; else whether it does where it waits for them. */
 static bool try_either(Inner *in, Trial *trial) {
   inner_try_rules(in, trial, 0, FIRST_RULES);
@@ -249,6 +264,14 @@ static void try_start(Inner *in, Trial *trial) {
   in->start_away = held_away(in);
   inner_start_trial(in, trial);
   (void)try_either(in, trial);
+}
+
+/* What runs a block again holds all of it at once, what comes back from the host only what is read next. */
+static void seed_away(Inner *in, Trial *trial) {
+  for (int but_beside = 0; but_beside <= 1; but_beside++) {
+    start_away_from(in, but_beside, trial);
+    (void)try_either(in, trial);
+  }
 }
 
 /* With room for what gathers need ahead: a seed for each price and reserve that is not tried yet. */
@@ -273,6 +296,7 @@ static void seed_choices(Inner *in, IssueRule settled, Trial *trial, bool more) 
 void inner_seed(Inner *in, bool more) {
   Trial trial = inner_new_trial(in);
   if (!more) try_start(in, &trial);
+  if (in->movable && (more ? in->program->ops.count <= FEW_OPERATORS : in->pool[0].ns == UINT64_MAX)) seed_away(in, &trial);
   if (!more && in->pool[0].ns == UINT64_MAX && inner_is_long(in)) return;
   IssueRule settled = in->pool[0].recompute ? in->pool[0].issue : in->base.issue;
   in->live = (Live){find_live(in, inner_start_away(in), 0), inner_start_away(in)};

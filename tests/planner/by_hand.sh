@@ -138,6 +138,12 @@ gap tests/planner/hard/rests-in-forward.fsdp 2 0.03 'copies while compute rests'
 # Units of some other size are best here, and with these another outer choice is.
 gap models/quickstart.fsdp 8 0.01 'sizes of units of another outer choice' --cluster models/clusters/aws-p4d.fsdp --micro-batch 1 --offload auto --memory 4221341B
 
+# What runs a block again holds all of it at once, what comes back from the host only what is read next: where no plan that begins with the former
+# fits, or is as fast, one is found that leaves but for attention, whose statistics would stay.
+crowded=(--cluster models/clusters/dgx-h100.fsdp --micro-batch 4 --offload auto --memory 4220522B)
+gap models/quickstart.fsdp 8 0.06 'results that leave and statistics that stay' "${crowded[@]}"
+gap models/quickstart.fsdp 8 0.05 'a plan that fits if attention runs again' "${crowded[@]}" --wrap size:61822
+
 # A unit that no operator fits with, beside a gradient, is gathered beside that all the same while compute rests for both.
 gap tests/planner/hard/rests-between.fsdp 8 0.02 'gathers between operators' --memory 64932B
 
