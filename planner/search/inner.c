@@ -50,16 +50,29 @@ static int64_t *find_live(const Inner *in, const bool *away, uint32_t behind) {
   return live;
 }
 
-/* The start where memory is tightest: what is never run again, and so lives through all of backward, is in host memory. */
-static const bool *held_away(const Inner *in) {
+/* Which results are in host memory where seeds start: those that are never run again and so live through all of backward, all that may be,
+ * or all of these but where others of the operator stay, such as attention's statistics. */
+typedef enum { LEAVE_HELD, LEAVE_ALL, LEAVE_ALONE } Leaving;
+
+static uint64_t moved_bytes(const Inner *in, const Item *item) {
+  return item->away_ns ? in->program->flow.value_bytes[in->program->flow.moved[item->op]] : 0;
+}
+
+static bool leaves(const Inner *in, const Item *item, Leaving leaving) {
+  if (!moved_bytes(in, item)) return false;
+  return item->held || leaving == LEAVE_ALL || (leaving == LEAVE_ALONE && item->bytes <= moved_bytes(in, item));
+}
+
+/* By op; as far as host memory goes. */
+static const bool *find_away(const Inner *in, Leaving leaving) {
   bool *away = ARENA_ARRAY(in->arena, bool, in->program->ops.count);
   uint64_t bytes = 0;
   memcpy(away, in->base.away, in->program->ops.count * sizeof(bool));
-  for (uint32_t i = 0; i < in->items.count; i++) {
+  for (uint32_t i = 0; i < in->items.operators.count; i++) {
     const Item *item = item_at(&in->items, i);
-    if (!item->held || item->bytes > in->host_room - bytes) continue;
+    if (!leaves(in, item, leaving) || moved_bytes(in, item) > in->host_room - bytes) continue;
     away[item->op] = true;
-    bytes += item->bytes;
+    bytes += moved_bytes(in, item);
   }
   return away;
 }
@@ -236,21 +249,6 @@ static void seed_moves(Inner *in, Trial *trial, bool more) {
     }
 }
 
-/* Everything away that may be, as far as host memory goes, and nothing of that run again; but what leaves results on the device beside the one
- * that goes, such as a norm's statistics, if that is asked for. */
-static void start_away_from(const Inner *in, bool but_beside, Trial *trial) {
-  uint64_t bytes = 0;
-  inner_start_from(in, in->base.away, trial);
-  for (uint32_t i = 0; i < in->items.operators.count; i++) {
-    const Item *item = item_at(&in->items, i);
-    const uint64_t moved = item->away_ns ? in->program->flow.value_bytes[in->program->flow.moved[item->op]] : 0;
-    if (!moved || moved > in->host_room - bytes || (but_beside && !item->held && item->bytes > moved)) continue;
-    bytes += moved;
-    trial->away[item->op] = true;
-    item_set_again(item, false, trial->recompute);
-  }
-}
-
 /* Whether it fits where compute may run ahead of reductions; else whether it does where it waits for them. */
 static bool try_either(Inner *in, Trial *trial) {
   inner_try_rules(in, trial, 0, FIRST_RULES);
@@ -261,15 +259,19 @@ static bool try_either(Inner *in, Trial *trial) {
 /* Where everything that may be is recomputed; where that does not fit, and what remains is in host memory. */
 static void try_start(Inner *in, Trial *trial) {
   if (try_either(in, trial) || !in->movable) return;
-  in->start_away = held_away(in);
+  in->start_away = find_away(in, LEAVE_HELD);
   inner_start_trial(in, trial);
   (void)try_either(in, trial);
 }
 
 /* What runs a block again holds all of it at once, what comes back from the host only what is read next. */
 static void seed_away(Inner *in, Trial *trial) {
-  for (int but_beside = 0; but_beside <= 1; but_beside++) {
-    start_away_from(in, but_beside, trial);
+  for (Leaving leaving = LEAVE_ALL; leaving <= LEAVE_ALONE; leaving++) {
+    inner_start_from(in, find_away(in, leaving), trial);
+    for (uint32_t i = 0; i < in->items.operators.count; i++) {
+      const Item *item = item_at(&in->items, i);
+      if (trial->away[item->op]) item_set_again(item, false, trial->recompute);
+    }
     (void)try_either(in, trial);
   }
 }
@@ -331,7 +333,7 @@ Decisions inner_decisions(const Inner *in, const Trial *trial) {
 
 Decisions inner_smallest(const Inner *in) {
   Trial trial = inner_new_trial(in);
-  if (in->movable) memcpy(trial.away, held_away(in), in->program->ops.count * sizeof(bool));
+  if (in->movable) memcpy(trial.away, find_away(in, LEAVE_HELD), in->program->ops.count * sizeof(bool));
   Decisions d = inner_decisions(in, &trial);
   d.issue.behind = 0;
   d.prefetch = 0;
@@ -353,7 +355,7 @@ bool inner_bring_back(const Inner *in, Decisions *decisions) {
 
 uint64_t inner_smallest_bytes(Inner *in) {
   if (in->lacks_host) return UINT64_MAX;
-  const int64_t *live = find_live(in, in->movable ? held_away(in) : in->base.away, 0);
+  const int64_t *live = find_live(in, in->movable ? find_away(in, LEAVE_HELD) : in->base.away, 0);
   int64_t most = 0;
   for (uint32_t i = 0; i < in->program->ops.count; i++)
     if (live[i] > most) most = live[i];
