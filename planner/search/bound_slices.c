@@ -62,8 +62,7 @@ static int32_t needed_until(const Flow *flow, const Item *item) {
 /* One of an item, as another that differs in what it holds. What is away beside results that stay is told apart from these: of an item that is
  * kept, away or run again neither costs more than the item does. */
 static void add_item(const Program *program, const Item *item, Slice slice, Slices *out) {
-  const int32_t moved = program->flow.moved[item->op];
-  const double bytes = slice.bytes, moved_bytes = slice.away > 0 ? (double)program->flow.value_bytes[moved] : bytes;
+  const double bytes = slice.bytes, moved_bytes = slice.away > 0 ? (double)item_moved_bytes(&program->flow, item) : bytes;
   slice.bytes = fmin(bytes, moved_bytes);
   out->data[out->count++] = slice;
   if (bytes <= moved_bytes) return;

@@ -54,13 +54,9 @@ static int64_t *find_live(const Inner *in, const bool *away, uint32_t behind) {
  * or all of these but where others of the operator stay, such as attention's statistics. */
 typedef enum { LEAVE_HELD, LEAVE_ALL, LEAVE_ALONE } Leaving;
 
-static uint64_t moved_bytes(const Inner *in, const Item *item) {
-  return item->away_ns ? in->program->flow.value_bytes[in->program->flow.moved[item->op]] : 0;
-}
-
 static bool leaves(const Inner *in, const Item *item, Leaving leaving) {
-  if (!moved_bytes(in, item)) return false;
-  return item->held || leaving == LEAVE_ALL || (leaving == LEAVE_ALONE && item->bytes <= moved_bytes(in, item));
+  const uint64_t moved = item_moved_bytes(&in->program->flow, item);
+  return moved && (item->held || leaving == LEAVE_ALL || (leaving == LEAVE_ALONE && item->bytes <= moved));
 }
 
 /* By op; as far as host memory goes. */
@@ -70,9 +66,10 @@ static const bool *find_away(const Inner *in, Leaving leaving) {
   memcpy(away, in->base.away, in->program->ops.count * sizeof(bool));
   for (uint32_t i = 0; i < in->items.operators.count; i++) {
     const Item *item = item_at(&in->items, i);
-    if (!leaves(in, item, leaving) || moved_bytes(in, item) > in->host_room - bytes) continue;
+    const uint64_t moved = item_moved_bytes(&in->program->flow, item);
+    if (!leaves(in, item, leaving) || moved > in->host_room - bytes) continue;
     away[item->op] = true;
-    bytes += moved_bytes(in, item);
+    bytes += moved;
   }
   return away;
 }

@@ -35,6 +35,9 @@ static inline const Item *item_at(const AllItems *items, uint32_t i) {
   return i < operators ? &items->operators.data[i] : &items->units.data[i - operators];
 }
 
+/* Of what leaves where the operator's item is away, which may be one of several results that `bytes` counts; 0: none can. */
+static inline uint64_t item_moved_bytes(const Flow *flow, const Item *item) { return item->away_ns ? flow->value_bytes[flow->moved[item->op]] : 0; }
+
 /* Of an operator's item: recompute is by op. */
 static inline void item_set_again(const Item *item, bool again, bool *recompute) {
   recompute[item->op] = again;
