@@ -52,7 +52,8 @@
  *   T >= G + N + k (W + V_p) + V - V_p + tail
  *
  * Where results may go to host memory, share z_i of item i may be away too. What is away at j was stored before j and is fetched
- * after it, on one link of rate h, and host memory holds H of it:
+ * after it, on one link of rate h, and host memory holds H of it (where an operator has other results too, m_i is of the one that goes, and the
+ * others are an item of their own, which costs what running again costs more than being away):
  *
  *   C = sum z_i m_i / h          sum m_i z_i <= H
  *

@@ -295,7 +295,7 @@ static void seed_choices(Inner *in, IssueRule settled, Trial *trial, bool more) 
 void inner_seed(Inner *in, bool more) {
   Trial trial = inner_new_trial(in);
   if (!more) try_start(in, &trial);
-  if (in->movable && (more ? in->program->ops.count <= FEW_OPERATORS : in->pool[0].ns == UINT64_MAX)) seed_away(in, &trial);
+  if (in->movable && (more ? search_has_few_operators(in->search) : in->pool[0].ns == UINT64_MAX)) seed_away(in, &trial);
   if (!more && in->pool[0].ns == UINT64_MAX && inner_is_long(in)) return;
   IssueRule settled = in->pool[0].recompute ? in->pool[0].issue : in->base.issue;
   in->live = (Live){find_live(in, inner_start_away(in), 0), inner_start_away(in)};

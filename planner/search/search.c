@@ -6,6 +6,8 @@
 
 /* Instructions from which on looking once more takes long; up to which it takes hardly any time. */
 enum { LONG_PLAN = 4000, SHORT_PLAN = 2000 };
+/* Of a model up to which it is planned in no time. */
+enum { FEW_OPERATORS = 300 };
 /* Operators of a program from which on moves of few items take as long as all else. */
 enum { TOO_LONG_FOR_FEW = 4000 };
 
@@ -31,6 +33,8 @@ enum { FINE_ROUNDS = 4 };
 enum { RENEWED_SHORT = PLACING_EFFORT / 2, RENEWED_LONG = PLACING_EFFORT / 8 };
 
 bool search_exceeds(const Found *found, double share, const Bound *bound) { return (double)found->sim.step_ns > share * (double)bound->ns; }
+
+bool search_has_few_operators(const Search *s) { return s->graph->ops.count <= FEW_OPERATORS; }
 
 bool search_is_short(const Found *found) { return found->plan->instrs.count < SHORT_PLAN; }
 

@@ -109,9 +109,6 @@ typedef struct Found {
 /* A budget of more than any device has, so that nothing is given up for memory. */
 #define UNLIMITED_BYTES ((uint64_t)1 << 50)
 
-/* Of a model up to which it is planned in no time. */
-enum { FEW_OPERATORS = 300 };
-
 enum { MAX_GROUPINGS = 8, PLACING_EFFORT = 450000000, PAIRING_EFFORT = 32000000 };
 
 typedef struct Groupings {
@@ -172,6 +169,8 @@ bool search_is_far(const Found *found, const Bound *bound);
 bool search_is_very_far(const Found *found, const Bound *bound);
 /* It takes more than `share` of the bound. */
 bool search_exceeds(const Found *found, double share, const Bound *bound);
+/* The model has so few operators that it is planned in no time. */
+bool search_has_few_operators(const Search *search);
 /* Its plan has so many instructions that looking once more takes long. */
 bool search_is_long(const Found *found);
 /* So few that it takes hardly any time. */

@@ -124,7 +124,7 @@ static bool try_cell(Walk *walk, uint64_t begin, uint64_t bytes, Bound *high) {
 }
 
 static bool walk_down(Walk *walk) {
-  const uint64_t cells = walk->search->graph->ops.count < FEW_OPERATORS ? FINER_CELLS : CELLS_AN_OCTAVE;
+  const uint64_t cells = search_has_few_operators(walk->search) ? FINER_CELLS : CELLS_AN_OCTAVE;
   uint64_t bytes = search_grid_step(walk->from, cells), begin = walk->from - walk->from % bytes;
   Bound high;
   if (!bound_at(walk, begin + bytes, &high)) return false;

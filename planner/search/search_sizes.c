@@ -133,7 +133,7 @@ static bool fit_any(Search *s, const Candidates *candidates, Found *found, Bound
 bool search_fit(Search *s, const Candidates *candidates, Found *found, Bound *least) {
   static const Keeping ways[] = {KEEP_FREELY, KEEP_NONE, KEEP_ALL};
   bool good = true;
-  if (s->graph->ops.count > FEW_OPERATORS) return true;
+  if (!search_has_few_operators(s)) return true;
   for (uint32_t k = 0; k < sizeof ways / sizeof *ways && good && !found->plan; k++) {
     s->keeping = ways[k];
     good = fit_any(s, candidates, found, least);

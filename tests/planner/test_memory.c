@@ -214,7 +214,8 @@ static void what_ends_too_high_is_placed_again(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_ends_too_high_is_placed_again), cmocka_unit_test(levels_fill_memory_that_is_full), cmocka_unit_test(nothing_overlaps_whatever_the_effort),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(levels_fill_memory_that_is_full), cmocka_unit_test(what_ends_too_high_is_placed_again),
+                                     cmocka_unit_test(nothing_overlaps_whatever_the_effort),
                                      cmocka_unit_test(effort_reaches_goals_that_the_quick_ways_miss)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
